@@ -1,0 +1,45 @@
+# Two commands do everything on a fresh machine: `make quickstart` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help setup quickstart test lint format coverage bench clean
+
+help: ## Show the targets.
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("Bireme needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + "; try: make PYTHON=python3.12 ...") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+setup: $(STAMP) ## Create the environment in .venv and install the package into it.
+
+quickstart: $(STAMP) ## Set up, then train on real data.
+	@$(BIN)/python examples/quickstart.py
+
+test: $(STAMP) ## Set up, then run the whole test suite.
+	$(BIN)/python -m pytest
+
+lint: $(STAMP) ## Lint, format check, types, import contracts, size gate.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python tools/check_size.py src/bireme tests
+
+format: $(STAMP) ## Format the code.
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+coverage: $(STAMP) ## Run the tests and show which lines no test reaches.
+	$(BIN)/python -m pytest --cov --cov-report=term-missing:skip-covered
+
+bench: $(STAMP) ## Run the benchmarks beside MXNet 1.9.1 (installs it into its own environment).
+	$(BIN)/python benchmarks/bench_local_store.py
+	$(BIN)/python benchmarks/bench_compress.py
+
+clean: ## Remove the environment and every cache.
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage htmlcov out

@@ -1,0 +1,208 @@
+"""Times ``local`` and ``device`` against MXNet 1.9.1's ``local``, and against the memory.
+
+Each case is a set of keys on 2, 4 or 8 CPU contexts. One step pushes a float32 gradient per key
+and context and pulls the sum to every context ("push+pull"), or does both in one call and in
+place ("pushpull"). The three stores take turns within each round; the ratio is the median over
+rounds of MXNet's time divided by ours in the same round, so that what else the machine does hits
+both. Same seeds, a warm-up, and the same number of threads on both sides.
+
+The bound is what the bytes alone would take. Byte model, for a value of S bytes on N contexts:
+a push reads N S and writes S, a pull reads S and writes N S, together (2 N + 2) S; an in-place
+pushpull reads N S and writes (N + 1) S. Divided by the bandwidth of a plain copy of 100 MB,
+counted as bytes read plus bytes written, measured in every round. Sets of keys that fit the
+processor's cache can beat it.
+
+Usage::
+
+    python benchmarks/bench_local_store.py --mxnet-python /path/to/mxnet/bin/python
+"""
+
+import argparse
+import gc
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from bireme import kvstore
+from mxnet_peer import Peer, ensure_mxnet
+
+KB, MB = 1_000, 1_000_000
+SEED = 20
+OURS = ("local", "device")
+TARGET_S = 0.02
+
+
+@dataclass(frozen=True)
+class Case:
+    """A set of keys."""
+
+    name: str
+    sizes_bytes: tuple[int, ...]
+    shared_outs: bool = False
+    """Whether pulls go back into the gradients, to save memory."""
+
+
+def geometric(low: int, high: int, count: int) -> tuple[int, ...]:
+    """Return ``count`` sizes from ``low`` to ``high``, each the same factor above the last."""
+    factor = (high / low) ** (1 / (count - 1))
+    return tuple(round(low * factor**step / 4) * 4 for step in range(count))
+
+
+FULL = (
+    Case("100 x 1 KB", (KB,) * 100),
+    Case("100 x 40 KB", (40 * KB,) * 100),
+    Case("100 x 400 KB", (400 * KB,) * 100),
+    Case("1 x 1 MB", (MB,)),
+    Case("20 x 4 MB", (4 * MB,) * 20),
+    Case("1 x 40 MB", (40 * MB,)),
+    Case("1 x 100 MB", (100 * MB,)),
+    Case("100 from 1 KB to 40 MB", geometric(KB, 40 * MB, 100), shared_outs=True),
+)
+QUICK = (FULL[1], FULL[5])
+
+
+class Ours:
+    """One of our stores with the tensors of a case."""
+
+    def __init__(self, kind: str, case: Case, values: list, outs: list) -> None:
+        self.keys = list(range(len(case.sizes_bytes)))
+        self.values, self.outs = values, outs
+        self.store = kvstore.create(kind)
+        self.store.init(self.keys, [torch.zeros(size // 4) for size in case.sizes_bytes])
+
+    def step(self, op: str, repeats: int) -> float:
+        """Return the seconds of one step, the mean of ``repeats``."""
+        started_s = time.perf_counter()
+        for _ in range(repeats):
+            if op == "push+pull":
+                self.store.push(self.keys, self.values)
+                self.store.pull(self.keys, self.outs)
+            else:
+                self.store.pushpull(self.keys, self.values)
+        return (time.perf_counter() - started_s) / repeats
+
+
+class Copy:
+    """A plain copy of 100 MB, which says how fast the memory is now."""
+
+    def __init__(self) -> None:
+        self.source, self.target = torch.ones(25 * MB), torch.ones(25 * MB)
+
+    def bytes_per_s(self) -> float:
+        """Return bytes read plus bytes written in a second."""
+        started_s = time.perf_counter()
+        self.target.copy_(self.source)
+        return 2 * self.source.nbytes / (time.perf_counter() - started_s)
+
+
+def touched_bytes(case: Case, op: str, num_contexts: int) -> int:
+    """Return what the byte model says one step moves."""
+    factor = 2 * num_contexts + (2 if op == "push+pull" else 1)
+    return factor * sum(case.sizes_bytes)
+
+
+def tensors(case: Case, num_contexts: int) -> tuple[list, list]:
+    """Return gradients and outs by key and context."""
+    generator = torch.Generator().manual_seed(SEED)
+    shapes = [size // 4 for size in case.sizes_bytes]
+    values = [
+        [torch.rand(shape, generator=generator) for _ in range(num_contexts)] for shape in shapes
+    ]
+    if case.shared_outs:
+        return values, values
+    return values, [[torch.zeros(shape) for _ in range(num_contexts)] for shape in shapes]
+
+
+def measure(
+    steps: dict[str, Callable[[str, int], float]], copy: Copy, op: str, rounds: int
+) -> tuple[dict[str, list[float]], list[float]]:
+    """Return seconds by store and the memory's speed, one of each per round."""
+    slowest_s = max(step(op, 2) for step in steps.values())
+    repeats = max(1, min(50, round(TARGET_S / slowest_s)))
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
+    speeds = []
+    for number in range(rounds):
+        # Another one begins each round, so that none always runs in the other's wake.
+        order = list(steps)[number % len(steps) :] + list(steps)[: number % len(steps)]
+        for name in order:
+            seconds[name].append(steps[name](op, repeats))
+        speeds.append(copy.bytes_per_s())
+    return seconds, speeds
+
+
+def report(
+    table: Table, labels: Sequence[str], seconds: dict[str, list[float]], bound_s: float
+) -> None:
+    """Add one row."""
+    theirs = seconds["mxnet"]
+    row = [*labels, f"{statistics.median(theirs) * 1e3:.2f}"]
+    for kind in OURS:
+        ratio = statistics.median(t / o for t, o in zip(theirs, seconds[kind], strict=True))
+        median_s = statistics.median(seconds[kind])
+        row += [f"{median_s * 1e3:.2f}", f"{ratio:.2f}", f"{100 * bound_s / median_s:.0f} %"]
+    table.add_row(*row)
+
+
+def run_case(peer: Peer, table: Table, case: Case, num_contexts: int, rounds: int) -> None:
+    """Time one case with all stores and add its rows."""
+    sizes = list(case.sizes_bytes)
+    peer.ask(
+        "setup",
+        sizes_bytes=sizes,
+        num_contexts=num_contexts,
+        shared_outs=case.shared_outs,
+        seed=SEED,
+    )
+    values, outs = tensors(case, num_contexts)
+    steps = {kind: Ours(kind, case, values, outs).step for kind in OURS}
+    steps["mxnet"] = lambda op, repeats: peer.run("step", op=op, repeats=repeats)
+    copy = Copy()
+    for op in ("push+pull", "pushpull"):
+        seconds, speeds = measure(steps, copy, op, rounds)
+        bound_s = touched_bytes(case, op, num_contexts) / statistics.median(speeds)
+        report(table, (case.name, str(num_contexts), op), seconds, bound_s)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run all cases and print a table."""
+    parser = argparse.ArgumentParser(description="Local stores against MXNet 1.9.1.")
+    parser.add_argument("--mxnet-python", help="interpreter that imports MXNet 1.9.1")
+    parser.add_argument("--quick", action="store_true", help="two cases, few rounds")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--contexts", type=int, nargs="+", default=[2, 4, 8])
+    parser.add_argument("--rounds", type=int, help="rounds per case; default 15, or 5 if quick")
+    arguments = parser.parse_args(argv)
+    rounds = arguments.rounds or (5 if arguments.quick else 15)
+    torch.set_num_threads(arguments.threads)
+    console = Console(width=130)
+    table = Table(title=f"one step in ms, {arguments.threads} threads, medians of {rounds} rounds")
+    for name in ("keys", "contexts", "step", "MXNet"):
+        table.add_column(name)
+    for kind in OURS:
+        for name in (kind, "ratio", "of bound"):
+            table.add_column(name, justify="right")
+    program = Path(__file__).with_name("mxnet_local.py")
+    with Peer(ensure_mxnet(arguments.mxnet_python), program, num_threads=arguments.threads) as peer:
+        for case in QUICK if arguments.quick else FULL:
+            for num_contexts in arguments.contexts:
+                run_case(peer, table, case, num_contexts, rounds)
+                gc.collect()
+            table.add_section()
+            console.print(f"{case.name}: done")
+    console.print(table)
+    console.print("ratio: MXNet's time over ours, above 1 is faster than MXNet")
+    console.print(f"memory: {Copy().bytes_per_s() / 1e9:.0f} GB/s, read plus written, in a copy")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

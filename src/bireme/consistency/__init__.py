@@ -1,0 +1,1 @@
+"""Consistency models: who may run ahead of whom. Pure bookkeeping on small numbers."""

@@ -1,0 +1,255 @@
+"""What a worker has in hand: open calls, unanswered requests, and the actions to be returned.
+
+Shared by :mod:`bireme.core.worker` (which takes calls in) and :mod:`bireme.core.answers` (which
+takes answers in).
+"""
+
+from bireme.core.actions import Action, Complete, Fail, Release, Send
+from bireme.core.calls import CommandCall, InitCall, PullCall, PushCall, RowsCall
+from bireme.core.inquiry import INQUIRY_LIMIT_S, Inquiry
+from bireme.core.lanes import Lanes
+from bireme.core.member import Member
+from bireme.core.opencalls import OpenCall, OpenCalls
+from bireme.core.requests import (
+    SCHEDULER_RANK,
+    CommandRequest,
+    InitRequest,
+    PushRequest,
+    Request,
+    RoundsRequest,
+    RowsRequest,
+    StatusQuestion,
+)
+from bireme.core.routes import Routes
+from bireme.errors import BiremeError
+from bireme.types.nodes import SCHEDULER, server
+
+__all__ = ("Desk",)
+
+_LONGEST_PAUSE = 8
+_MOST_ASKED = 8
+
+_OUTLIVE_THEIR_CALL = (PushRequest, InitRequest, CommandRequest)
+
+
+class Desk:
+    """Sends requests until they are answered, and ends calls.
+
+    Args:
+        member: The worker's membership.
+        bundle_bytes: Slots for one server travel together in messages of about this size.
+    """
+
+    def __init__(self, member: Member, bundle_bytes: int) -> None:
+        self.member = member
+        self.routes = Routes()
+        self.calls = OpenCalls()
+        self.lanes = Lanes(bundle_bytes, self.next_number)
+        self.requests: dict[int, Request] = {}
+        self.actions: list[Action] = []
+        self.key_names: dict[int, int | str] = {}
+        self.barriers: dict[str, int] = {}
+        """By name, the number of the first barrier that is not done."""
+        self.now_s = 0.0
+        self._last_number = -1
+        self._stale: set[int] = set()
+        self._inquiries: list[Inquiry] = []
+        self._sweep_s: float | None = None
+
+    def next_number(self) -> int:
+        """Return a number that no request had before."""
+        self._last_number += 1
+        return self._last_number
+
+    def take(self) -> list[Action]:
+        """Send what is ready; return all actions and begin anew."""
+        for request in self.lanes.take_ready():
+            self.post(request)
+        actions, self.actions = self.actions, []
+        return actions
+
+    def post(self, request: Request) -> None:
+        """Send a new request, now or as soon as there is a link."""
+        self.requests[request.number] = request
+        request.pause_s = self._resend_s()
+        if self._sweep_s is None:
+            self._sweep_s = self.now_s + request.pause_s / 4
+        self.send(request)
+
+    def send(self, request: Request) -> None:
+        """Send a request, again or for the first time, if there is a link."""
+        link = self._link_to(request.server)
+        if link is None:
+            return
+        request.sent = True
+        request.due_s = self.now_s + request.pause_s
+        view = self.member.view
+        self.actions.append(Send(link, request.message(view), request.payload(), request.priority))
+
+    def stale(self, request: Request, view: int) -> None:
+        """Send a request again as soon as ``view`` is known."""
+        if self.member.view >= view:
+            self.send(request)
+        else:
+            self._stale.add(request.number)
+
+    def view_changed(self) -> None:
+        """Send again what was refused as stale."""
+        stale, self._stale = self._stale, set()
+        for number in sorted(stale):
+            if number in self.requests:
+                self.send(self.requests[number])
+
+    def reached(self, rank: int) -> None:
+        """A link to a server, or the scheduler, is up again: send what it may have missed."""
+        in_doubt = []
+        for request in list(self.requests.values()):
+            if request.server != rank:
+                continue
+            if request.sent and isinstance(request, PushRequest):
+                in_doubt.append(request)
+            else:
+                self.send(request)
+        if in_doubt:
+            self._ask_about(rank, in_doubt)
+
+    def drop(self, request: Request) -> None:
+        """Forget a request that is answered, or whose call is over."""
+        self.requests.pop(request.number, None)
+        if isinstance(request, RowsRequest | CommandRequest) and request.handle is not None:
+            self.actions.append(Release(request.handle))
+
+    def part_done(self, call: OpenCall | None, parts: int = 1) -> None:
+        """Note that parts of a call are done; it completes with the last one."""
+        if call is None or not parts:
+            return
+        call.remaining -= parts
+        if call.remaining == 0 and call.open:
+            self.complete(call, call.result or None)
+
+    def complete(self, call: OpenCall, result: object = None) -> None:
+        """End a call well."""
+        if call.open:
+            self.calls.close(call)
+            self.actions.append(Complete(call.id, result))
+
+    def fail(self, call: OpenCall | None, error: BiremeError) -> None:
+        """End a call with an error; its pushes and commands go on without it."""
+        if call is None or not call.open:
+            return
+        self.calls.close(call)
+        self.actions.append(Fail(call.id, error))
+        self.release_answers(call)
+        for request in [each for each in self.requests.values() if each.call is call]:
+            if not isinstance(request, _OUTLIVE_THEIR_CALL):
+                self.drop(request)
+
+    def release_answers(self, call: OpenCall) -> None:
+        """Let go of the payloads that came with the answers to a command."""
+        if isinstance(call.call, CommandCall):
+            for answer in call.result.values():
+                if isinstance(answer, tuple) and answer[1] is not None:
+                    self.actions.append(Release(answer[1]))
+
+    def abandon(self, error: BiremeError) -> None:
+        """End all calls and let go of all payloads: nothing is sent any more."""
+        for call in self.calls.all():
+            self.fail(call, error)
+        items: list[tuple[object, ...]] = list(self.lanes.abandon())
+        for request in list(self.requests.values()):
+            if isinstance(request, PushRequest | InitRequest):
+                items += [item for _, item in request.items.values()]
+            self.drop(request)
+        handles = [item[2] if len(item) > 2 else item[1] for item in items]
+        self.actions += [Release(handle) for handle in handles if handle is not None]
+        self._inquiries.clear()
+        self._sweep_s = None
+
+    # Time.
+
+    def tick(self) -> None:
+        """Send again what got no answer, and look at the limits of calls."""
+        now_s = self.now_s
+        if self._sweep_s is not None and now_s >= self._sweep_s:
+            self._sweep()
+        for call in self.calls.expired(now_s):
+            self._inquire(call)
+        for inquiry in self._inquiries:
+            if inquiry.call.open and (inquiry.complete or now_s >= inquiry.limit_s):
+                self.fail(inquiry.call, inquiry.error(self.key_names))
+        self._inquiries = [each for each in self._inquiries if each.call.open]
+
+    def next_deadline_s(self) -> float | None:
+        """Return when ``tick`` has something to do."""
+        due = [self._sweep_s, self.calls.next_deadline_s()]
+        due += [inquiry.limit_s for inquiry in self._inquiries]
+        return min((each for each in due if each is not None), default=None)
+
+    def report(self, number: int, report: dict[str, object]) -> bool:
+        """Take a node's report; return whether it was asked for by an inquiry."""
+        for inquiry in self._inquiries:
+            if inquiry.answered(number, report):
+                if inquiry.complete:
+                    self.fail(inquiry.call, inquiry.error(self.key_names))
+                return True
+        return False
+
+    def _resend_s(self) -> float:
+        started = self.member.started
+        return 5.0 if started is None else started.config.resend_timeout_s
+
+    def _link_to(self, rank: int) -> int | None:
+        if rank == SCHEDULER_RANK:
+            return self.member.link if self.member.node is not None else None
+        return self.routes.link_to(rank)
+
+    def _sweep(self) -> None:
+        pause_s = self._resend_s()
+        in_doubt: dict[int, list[PushRequest]] = {}
+        for request in list(self.requests.values()):
+            if not request.sent or self.now_s < request.due_s:
+                continue
+            request.pause_s = min(2 * request.pause_s, _LONGEST_PAUSE * pause_s)
+            request.due_s = self.now_s + request.pause_s
+            if isinstance(request, PushRequest):
+                in_doubt.setdefault(request.server, []).append(request)
+            elif request.call is None:
+                self.drop(request)
+            else:
+                self.send(request)
+        for rank, pushes in in_doubt.items():
+            self._ask_about(rank, pushes)
+        self._sweep_s = self.now_s + pause_s / 4 if self.requests else None
+
+    def _ask_about(self, rank: int, pushes: list[PushRequest]) -> None:
+        """Ask whether pushes have arrived, which costs less than to send them again."""
+        keys = dict.fromkeys(key_id for push in pushes for key_id, _ in push.items)
+        about = tuple(push.number for push in pushes)
+        self.post(RoundsRequest(self.next_number(), None, rank, tuple(keys), about))
+
+    def _inquire(self, call: OpenCall) -> None:
+        inquiry = Inquiry(call, _slots(call), self.now_s + INQUIRY_LIMIT_S)
+        ranks = {each.server for each in self.requests.values() if each.call is call}
+        ranks |= self.lanes.waiting_servers(call)
+        for rank in sorted(ranks or {SCHEDULER_RANK})[:_MOST_ASKED]:
+            name = str(SCHEDULER if rank == SCHEDULER_RANK else server(rank))
+            if self._link_to(rank) is None:
+                inquiry.add(f"there is no link to {name}")
+                continue
+            question = StatusQuestion(self.next_number(), None, rank)
+            inquiry.ask(question.number, name)
+            self.post(question)
+        self._inquiries.append(inquiry)
+
+
+def _slots(call: OpenCall) -> set[tuple[int, int]]:
+    asked = call.call
+    if isinstance(asked, PushCall):
+        return {entry[:2] for entry in asked.entries}
+    if isinstance(asked, PullCall):
+        return set(asked.slots)
+    if isinstance(asked, RowsCall):
+        return {(asked.key_id, asked.index)}
+    if isinstance(asked, InitCall):
+        return {(entry.key_id, entry.index) for entry, _ in asked.entries}
+    return set()

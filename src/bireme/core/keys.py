@@ -1,0 +1,100 @@
+"""The keys of a job: their numbers, their shapes, and where their slots live.
+
+Owned by the scheduler. Any worker may declare any key at any time; the first declaration counts,
+and every later one must say the same.
+"""
+
+from math import prod
+
+import msgspec
+
+from bireme.errors import ConfigError
+from bireme.placement import Balancer, cut
+from bireme.types.nodes import NodeId
+from bireme.wire.messages import KeyDecl, KeyPlacement, Layout, SlotPlacement
+
+__all__ = ("KeyRegistry",)
+
+_Name = tuple[int, int | str]
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """A declared key."""
+
+    decl: KeyDecl
+    placement: KeyPlacement
+    by: NodeId
+
+
+class KeyRegistry:
+    """Gives keys their numbers and places.
+
+    Args:
+        bandwidths: Of the servers, by rank.
+        slice_bytes: Greatest size of a slot, where a key can be cut.
+    """
+
+    def __init__(self, bandwidths: list[float], slice_bytes: int) -> None:
+        self._balancer = Balancer(bandwidths)
+        self._slice_bytes = slice_bytes
+        self._known: dict[_Name, _Known] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def declare(
+        self, store: int, keys: tuple[KeyDecl, ...], by: NodeId
+    ) -> tuple[KeyPlacement, ...]:
+        """Return the placement of each key, in order; new keys get one now.
+
+        Args:
+            store: Keys of different stores are different, whatever their names.
+            keys: The declarations.
+            by: Who declares them.
+
+        Raises:
+            ConfigError: A key was declared differently before; nothing is declared then.
+        """
+        told: dict[_Name, KeyDecl] = {}
+        for decl in keys:
+            name = (store, decl.name)
+            known = self._known.get(name)
+            if known is not None and known.decl != decl:
+                raise ConfigError(_conflict(known.decl, known.by, decl, by))
+            if told.setdefault(name, decl) != decl:
+                raise ConfigError(_conflict(told[name], by, decl, by))
+        return tuple(self._place(store, decl, by) for decl in keys)
+
+    def _place(self, store: int, decl: KeyDecl, by: NodeId) -> KeyPlacement:
+        known = self._known.get((store, decl.name))
+        if known is not None:
+            return msgspec.structs.replace(known.placement, new=False)
+        itemsize = decl.dtype.itemsize
+        spans = cut(
+            prod(decl.shape),
+            itemsize,
+            row_length=max(1, prod(decl.shape[1:])),
+            slice_bytes=self._slice_bytes,
+            whole_rows=decl.layout is Layout.ROWS,
+            splittable=decl.splittable,
+        )
+        servers = self._balancer.place([span.length * itemsize for span in spans])
+        slots = tuple(
+            SlotPlacement(server, span.offset, span.length)
+            for server, span in zip(servers, spans, strict=True)
+        )
+        placement = KeyPlacement(len(self._known), decl.name, slots, new=True)
+        self._known[store, decl.name] = _Known(decl, placement, by)
+        return placement
+
+
+def _conflict(first: KeyDecl, first_by: NodeId, second: KeyDecl, second_by: NodeId) -> str:
+    return (
+        f"key {first.name!r} is {_described(first)} on {first_by}, but {_described(second)} on "
+        f"{second_by}; every worker must use it in the same way"
+    )
+
+
+def _described(decl: KeyDecl) -> str:
+    kind = "" if decl.splittable else ", in one piece"
+    return f"{decl.layout} {decl.dtype} of shape {decl.shape} ({decl.consistency}{kind})"

@@ -1,0 +1,219 @@
+"""The order of a worker's pushes: one under way for each slot, and commands as fences.
+
+Called by :mod:`bireme.core.worker` for every slot of a push, so it is written for few steps per
+slot. It decides what may go out now and bundles that into requests.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from bireme.core.calls import InitCall
+from bireme.core.opencalls import OpenCall
+from bireme.core.requests import CommandRequest, InitRequest, Lane, PushItem, PushRequest
+from bireme.wire.messages import InitEntry, KeyPlacement
+
+__all__ = ("Lanes",)
+
+R = TypeVar("R")
+
+_InitItem = tuple[InitEntry, object]
+_Item = PushItem | _InitItem
+
+
+class _Fence:
+    """What one server has to answer before a command, and what waits behind the command."""
+
+    __slots__ = ("active", "held", "open")
+
+    def __init__(self) -> None:
+        self.open = 0
+        self.active: CommandRequest | None = None
+        self.held: deque[CommandRequest | tuple[OpenCall, Lane, _Item]] = deque()
+
+
+class Lanes:
+    """Orders and bundles pushes.
+
+    Args:
+        bundle_bytes: Slots for one server travel together in messages of about this size.
+        next_number: Gives the next request its number.
+
+    Guarantees:
+        Pushes of one slot go out in the order they were handed in, each after the one before is
+        answered. A command goes to a server after all that was handed in before it is answered,
+        and what is handed in later goes out after the command is answered.
+    """
+
+    def __init__(self, bundle_bytes: int, next_number: Callable[[], int]) -> None:
+        self._bundle_bytes = bundle_bytes
+        self._next_number = next_number
+        self._fences: dict[int, _Fence] = {}
+        self._ready: dict[tuple[OpenCall, int], list[tuple[Lane, _Item]]] = {}
+        self._commands: list[CommandRequest] = []
+        self.by_slot: dict[tuple[int, int], Lane] = {}
+        """The slots of all declared keys."""
+        self.rank = 0
+        self.span = (0, 1)
+        """The shards that this worker's contributions cover."""
+
+    def add_key(self, key: KeyPlacement) -> None:
+        """Take in the slots of a declared key; a key that is known stays as it is."""
+        for index, slot in enumerate(key.slots):
+            if (key.key_id, index) not in self.by_slot:
+                self.by_slot[key.key_id, index] = Lane(slot.server)
+            self._fences.setdefault(slot.server, _Fence())
+
+    def add_server(self, server: int) -> None:
+        """Take in a server that commands may go to."""
+        self._fences.setdefault(server, _Fence())
+
+    def hand_in(self, call: OpenCall, lane: Lane, item: _Item, *, is_push: bool) -> None:
+        """Take a push or an init of one slot; it is ready, or waits for what is before it."""
+        lane.pending += is_push
+        fence = self._fences[lane.server]
+        if fence.active is not None or fence.held:
+            fence.held.append((call, lane, item))
+            return
+        self._enter(fence, call, lane, item)
+
+    def command(self, request: CommandRequest) -> None:
+        """Take a command for one server."""
+        fence = self._fences[request.server]
+        fence.held.append(request)
+        if fence.open == 0 and fence.active is None:
+            self._advance(fence)
+
+    def answered(self, lane: Lane, *, is_push: bool, accepted: bool) -> None:
+        """Note that what was under way in ``lane`` is acknowledged or refused."""
+        lane.busy = False
+        if is_push:
+            lane.pending -= 1
+            lane.number += accepted
+        if lane.queue:
+            call, item = lane.queue.popleft()
+            self._start(call, lane, item)
+        fence = self._fences[lane.server]
+        fence.open -= 1
+        if fence.open == 0 and fence.held and fence.active is None:
+            self._advance(fence)
+
+    def command_answered(self, request: CommandRequest) -> None:
+        """Note that the command under way is done or refused; what waits behind it may go."""
+        fence = self._fences[request.server]
+        if fence.active is request:
+            fence.active = None
+            self._advance(fence)
+
+    def take_ready(self) -> list[PushRequest | InitRequest | CommandRequest]:
+        """Return requests for all that may go out now, the servers taking turns."""
+        if not self._ready and not self._commands:
+            return []
+        by_server: dict[int, list[PushRequest | InitRequest | CommandRequest]] = {}
+        for (call, server), items in self._ready.items():
+            by_server.setdefault(server, []).extend(self._bundle(call, server, items))
+        self._ready.clear()
+        for command in self._commands:
+            by_server.setdefault(command.server, []).append(command)
+        self._commands.clear()
+        if len(by_server) == 1:
+            return by_server.popitem()[1]
+        return _take_turns(by_server)
+
+    def waiting_servers(self, call: OpenCall) -> set[int]:
+        """Return the servers for which something of ``call`` is still held back here."""
+        held = {
+            lane.server
+            for lane in self.by_slot.values()
+            if any(queued is call for queued, _ in lane.queue)
+        }
+        for server, fence in self._fences.items():
+            for each in fence.held:
+                owner = each.call if isinstance(each, CommandRequest) else each[0]
+                if owner is call:
+                    held.add(server)
+        return held
+
+    def abandon(self) -> Iterator[_Item]:
+        """Forget all that has not gone out; yield the items."""
+        for lane in self.by_slot.values():
+            for _, item in lane.queue:
+                yield item
+            lane.queue.clear()
+        for fence in self._fences.values():
+            for each in fence.held:
+                if not isinstance(each, CommandRequest):
+                    yield each[2]
+            fence.held.clear()
+        for items in self._ready.values():
+            for _, item in items:
+                yield item
+        self._ready.clear()
+
+    def _enter(self, fence: _Fence, call: OpenCall, lane: Lane, item: _Item) -> None:
+        fence.open += 1
+        if lane.busy:
+            lane.queue.append((call, item))
+        else:
+            self._start(call, lane, item)
+
+    def _start(self, call: OpenCall, lane: Lane, item: _Item) -> None:
+        lane.busy = True
+        where = (call, lane.server)
+        items = self._ready.get(where)
+        if items is None:
+            self._ready[where] = [(lane, item)]
+        else:
+            items.append((lane, item))
+
+    def _advance(self, fence: _Fence) -> None:
+        """Let go what was held, up to the next command that has something to wait for."""
+        while fence.held:
+            first = fence.held[0]
+            if not isinstance(first, CommandRequest):
+                self._enter(fence, *first)
+            elif fence.open:
+                return
+            else:
+                fence.active = first
+                self._commands.append(first)
+                fence.held.popleft()
+                return
+            fence.held.popleft()
+
+    def _bundle(
+        self, call: OpenCall, server: int, items: Iterable[tuple[Lane, _Item]]
+    ) -> Iterator[PushRequest | InitRequest]:
+        room = 0
+        request: PushRequest | InitRequest | None = None
+        for lane, item in items:
+            entry = item[0]
+            size = item[3] if isinstance(entry, int) else entry.payload_bytes  # type: ignore[misc]
+            if request is None or size > room:
+                if request is not None:
+                    yield request
+                request = self._new_request(call, server)
+                room = self._bundle_bytes
+            room -= size
+            if isinstance(entry, int):
+                request.items[item[0], item[1]] = (lane, item)  # type: ignore[index,assignment]
+            else:
+                request.items[entry.key_id, entry.index] = (lane, item)  # type: ignore[assignment]
+        if request is not None:
+            yield request
+
+    def _new_request(self, call: OpenCall, server: int) -> PushRequest | InitRequest:
+        number = self._next_number()
+        if type(call.call) is InitCall:
+            return InitRequest(number, call, server, call.call.store)
+        return PushRequest(number, call, server, self.rank, self.span)
+
+
+def _take_turns(by_server: dict[int, list[R]]) -> list[R]:
+    """Interleave the lists so that each is used up at the same pace."""
+    order = sorted(
+        ((2 * position + 1) / len(requests), server, position)
+        for server, requests in by_server.items()
+        for position in range(len(requests))
+    )
+    return [by_server[server][position] for _, server, position in order]

@@ -1,0 +1,107 @@
+"""Collects the answers that one event brings about, so that each request gets few messages.
+
+Called by :mod:`bireme.core.server`: a bundle that completes the rounds of a hundred slots is
+answered by one message to each worker.
+"""
+
+from bireme.core.actions import Action, Send
+from bireme.errors import BiremeError, ConfigError, StateError, UnknownKeyError, UnsupportedError
+from bireme.wire.messages import Ack, Fault, FaultCode, SlotRound, Stale, Value, ValueEntry
+
+__all__ = ("Replies", "fault_code")
+
+_Request = tuple[int, int]
+
+
+def fault_code(error: BiremeError) -> FaultCode:
+    """Return the code by which a worker raises the same class of error.
+
+    Example:
+        >>> fault_code(StateError("no optimizer"))
+        <FaultCode.WRONG_STATE: 'wrong_state'>
+    """
+    for kind, code in _CODES:
+        if isinstance(error, kind):
+            return code
+    return FaultCode.INTERNAL
+
+
+_CODES: tuple[tuple[type[BiremeError], FaultCode], ...] = (
+    (UnknownKeyError, FaultCode.UNKNOWN_KEY),
+    (UnsupportedError, FaultCode.UNSUPPORTED),
+    (ConfigError, FaultCode.BAD_REQUEST),
+    (StateError, FaultCode.WRONG_STATE),
+)
+
+
+class Replies:
+    """The answers of one event, by link and request.
+
+    Args:
+        bundle_bytes: A message with values is sent when it has about this size.
+    """
+
+    def __init__(self, bundle_bytes: int) -> None:
+        self._bundle_bytes = bundle_bytes
+        self._acks: dict[_Request, list[SlotRound]] = {}
+        self._values: dict[_Request, tuple[list[ValueEntry], list[object]]] = {}
+        self._sizes: dict[_Request, int] = {}
+        self._actions: list[Action] = []
+
+    def ack(self, link: int, request: int, key_id: int, index: int, number: int) -> None:
+        """Acknowledge a push or an init of one slot."""
+        entry = SlotRound(key_id, index, number)
+        entries = self._acks.get((link, request))
+        if entries is None:
+            self._acks[link, request] = [entry]
+        else:
+            entries.append(entry)
+
+    def value(self, link: int, request: int, entry: ValueEntry, handle: object, view: int) -> None:
+        """Send one slot's value."""
+        where = (link, request)
+        size = self._sizes.get(where, 0)
+        if size and size + entry.payload_bytes > self._bundle_bytes:
+            self._send_values(where, view)
+            size = 0
+        bundle = self._values.get(where)
+        if bundle is None:
+            self._values[where] = ([entry], [handle])
+        else:
+            bundle[0].append(entry)
+            bundle[1].append(handle)
+        self._sizes[where] = size + entry.payload_bytes
+
+    def fault(
+        self,
+        link: int,
+        request: int | None,
+        error: BiremeError,
+        entries: tuple[SlotRound, ...] = (),
+    ) -> None:
+        """Refuse a request, or some entries of it, for good."""
+        self._actions.append(Send(link, Fault(fault_code(error), str(error), request, entries)))
+
+    def stale(self, link: int, request: int, view: int) -> None:
+        """Refuse a request of an older view."""
+        self._actions.append(Send(link, Stale(view, request)))
+
+    def add(self, action: Action) -> None:
+        """Have any other action carried out before the answers."""
+        self._actions.append(action)
+
+    def take(self, view: int) -> list[Action]:
+        """Return all actions and begin anew."""
+        for where in list(self._values):
+            self._send_values(where, view)
+        for (link, request), entries in self._acks.items():
+            self._actions.append(Send(link, Ack(request, view, tuple(entries))))
+        self._acks.clear()
+        actions, self._actions = self._actions, []
+        return actions
+
+    def _send_values(self, where: _Request, view: int) -> None:
+        link, request = where
+        entries, handles = self._values.pop(where)
+        self._sizes.pop(where, None)
+        self._actions.append(Send(link, Value(request, view, tuple(entries)), tuple(handles)))

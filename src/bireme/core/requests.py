@@ -1,0 +1,325 @@
+"""What a worker has asked of a server or of the scheduler and has no answer to yet.
+
+A request builds its message anew for each sending, from what is still unanswered of it, under the
+view of the moment; it keeps its number, so that an answer to any of its sendings counts.
+Called by :mod:`bireme.core.worker`.
+"""
+
+from collections import deque
+
+from bireme.core.opencalls import OpenCall
+from bireme.types.choices import Layout
+from bireme.wire.messages import (
+    Barrier,
+    Command,
+    CommandKind,
+    Declare,
+    Init,
+    InitEntry,
+    KeyDecl,
+    Leave,
+    Message,
+    Pull,
+    PullEntry,
+    PullRows,
+    Push,
+    PushEntry,
+    Rounds,
+    StatusRequest,
+)
+
+__all__ = (
+    "SCHEDULER_RANK",
+    "BarrierRequest",
+    "CommandRequest",
+    "DeclareRequest",
+    "InitRequest",
+    "Lane",
+    "LeaveRequest",
+    "PullRequest",
+    "PushItem",
+    "PushRequest",
+    "Request",
+    "RoundsRequest",
+    "RowsRequest",
+    "StatusQuestion",
+)
+
+SCHEDULER_RANK = -1
+"""Stands for the scheduler where a server's rank is expected."""
+
+PushItem = tuple[int, int, object, int, str, Layout, int]
+"""An entry of a ``PushCall``: key, index, payload, bytes, encoding, layout, rows."""
+
+
+class Lane:
+    """One slot as a worker sees it: one push under way, the others wait in order.
+
+    Args:
+        server: Rank of the server that holds the slot.
+    """
+
+    __slots__ = ("busy", "number", "pending", "queue", "server")
+
+    def __init__(self, server: int) -> None:
+        self.server = server
+        self.number = 0
+        """Number of the push that is under way or comes next."""
+        self.pending = 0
+        """Pushes that were handed in and are not answered."""
+        self.busy = False
+        """A push or an init is under way."""
+        self.queue: deque[tuple[OpenCall, PushItem | tuple[InitEntry, object]]] = deque()
+
+
+class Request:
+    """Base of all requests.
+
+    Args:
+        number: Unique among the requests of this process.
+        call: The user's call that it works for; ``None`` for the worker's own questions.
+        server: Rank of the server it goes to, or ``SCHEDULER_RANK``.
+        priority: Of its messages.
+    """
+
+    __slots__ = ("call", "due_s", "number", "pause_s", "priority", "sent", "server")
+
+    def __init__(self, number: int, call: OpenCall | None, server: int, priority: int = 0) -> None:
+        self.number = number
+        self.call = call
+        self.server = server
+        self.priority = priority
+        self.sent = False
+        self.due_s = 0.0
+        """When it is looked at again if no answer has come."""
+        self.pause_s = 0.0
+        """Time to the next such moment; doubles."""
+
+    def message(self, view: int) -> Message:
+        """Return what to send under ``view``."""
+        raise NotImplementedError
+
+    def payload(self) -> tuple[object, ...]:
+        """Return the handles of the bytes that follow."""
+        return ()
+
+
+class PushRequest(Request):
+    """Pushes of several slots of one call to one server."""
+
+    __slots__ = ("items", "mean", "rank", "span", "want_value", "weight")
+
+    def __init__(
+        self, number: int, call: OpenCall, server: int, rank: int, span: tuple[int, int]
+    ) -> None:
+        pushed = call.call
+        super().__init__(number, call, server, pushed.priority)  # type: ignore[union-attr]
+        self.rank = rank
+        self.span = span
+        self.weight: float = pushed.weight  # type: ignore[union-attr]
+        self.mean: bool = pushed.mean  # type: ignore[union-attr]
+        self.want_value: bool = pushed.want_value  # type: ignore[union-attr]
+        self.items: dict[tuple[int, int], tuple[Lane, PushItem]] = {}
+        """What is not acknowledged, by slot."""
+
+    def message(self, view: int) -> Push:
+        """Return the push of what is not acknowledged."""
+        entries = tuple(
+            PushEntry(item[0], item[1], lane.number, item[3], item[4], item[5], item[6])
+            for lane, item in self.items.values()
+        )
+        first, end = self.span
+        return Push(
+            self.number,
+            view,
+            self.rank,
+            first,
+            end,
+            self.weight,
+            self.mean,
+            self.want_value,
+            entries,
+        )
+
+    def payload(self) -> tuple[object, ...]:
+        """Return the handles of what is not acknowledged."""
+        return tuple(item[2] for _, item in self.items.values())
+
+
+class InitRequest(Request):
+    """First values of several slots of one call on one server."""
+
+    __slots__ = ("items", "store")
+
+    def __init__(self, number: int, call: OpenCall, server: int, store: int) -> None:
+        super().__init__(number, call, server)
+        self.store = store
+        self.items: dict[tuple[int, int], tuple[Lane, tuple[InitEntry, object]]] = {}
+
+    def message(self, view: int) -> Init:
+        """Return the values that are not acknowledged."""
+        entries = tuple(item[0] for _, item in self.items.values())
+        return Init(self.number, view, self.store, entries)
+
+    def payload(self) -> tuple[object, ...]:
+        """Return the handles of the values that travel."""
+        return tuple(item[1] for _, item in self.items.values() if item[0].payload_bytes)
+
+
+class PullRequest(Request):
+    """Values of several slots of one call from one server."""
+
+    __slots__ = ("slots",)
+
+    def __init__(
+        self,
+        number: int,
+        call: OpenCall,
+        server: int,
+        slots: dict[tuple[int, int], int],
+        priority: int,
+    ) -> None:
+        super().__init__(number, call, server, priority)
+        self.slots = slots
+        """Least version of what has not arrived."""
+
+    def message(self, view: int) -> Pull:
+        """Return the question for what has not arrived."""
+        entries = tuple(PullEntry(*slot, least) for slot, least in self.slots.items())
+        return Pull(self.number, view, entries)
+
+
+class RowsRequest(Request):
+    """Rows of one slot."""
+
+    __slots__ = ("handle", "min_version", "num_ids", "slot")
+
+    def __init__(
+        self,
+        number: int,
+        call: OpenCall,
+        server: int,
+        slot: tuple[int, int],
+        min_version: int,
+        rows: tuple[object, int],
+        priority: int,
+    ) -> None:
+        super().__init__(number, call, server, priority)
+        self.slot = slot
+        self.min_version = min_version
+        self.handle, self.num_ids = rows
+
+    def message(self, view: int) -> PullRows:
+        """Return the question."""
+        return PullRows(self.number, view, *self.slot, self.min_version, self.num_ids)
+
+    def payload(self) -> tuple[object, ...]:
+        """Return the handle of the row numbers."""
+        return (self.handle,)
+
+
+class CommandRequest(Request):
+    """A command to one server."""
+
+    __slots__ = ("body", "command", "handle", "size", "store")
+
+    def __init__(
+        self,
+        number: int,
+        call: OpenCall,
+        server: int,
+        store: int,
+        command: CommandKind,
+        body: dict[str, object],
+        piece: tuple[object, int] | None,
+    ) -> None:
+        super().__init__(number, call, server)
+        self.store = store
+        self.command = command
+        self.body = body
+        self.handle, self.size = piece or (None, 0)
+
+    def message(self, view: int) -> Command:
+        """Return the command; its number is the request's."""
+        return Command(self.number, view, self.store, self.command, self.body, self.size)
+
+    def payload(self) -> tuple[object, ...]:
+        """Return the handle of the bytes that belong to the body."""
+        return () if self.handle is None else (self.handle,)
+
+
+class RoundsRequest(Request):
+    """Where this rank stands: for a replacement, or to see whether pushes have arrived."""
+
+    __slots__ = ("about", "key_ids")
+
+    def __init__(
+        self,
+        number: int,
+        call: OpenCall | None,
+        server: int,
+        key_ids: tuple[int, ...],
+        about: tuple[int, ...] = (),
+    ) -> None:
+        super().__init__(number, call, server)
+        self.key_ids = key_ids
+        self.about = about
+        """Numbers of the push requests in doubt."""
+
+    def message(self, view: int) -> Rounds:
+        """Return the question."""
+        return Rounds(self.number, view, self.key_ids)
+
+
+class DeclareRequest(Request):
+    """Keys to be declared."""
+
+    __slots__ = ("keys", "store")
+
+    def __init__(self, number: int, call: OpenCall, store: int, keys: tuple[KeyDecl, ...]) -> None:
+        super().__init__(number, call, SCHEDULER_RANK)
+        self.store = store
+        self.keys = keys
+
+    def message(self, view: int) -> Declare:
+        """Return the declaration."""
+        return Declare(self.number, self.store, self.keys)
+
+
+class BarrierRequest(Request):
+    """A barrier that this worker has reached."""
+
+    __slots__ = ("barrier", "name")
+
+    def __init__(self, number: int, call: OpenCall, name: str, barrier: int) -> None:
+        super().__init__(number, call, SCHEDULER_RANK)
+        self.name = name
+        self.barrier = barrier
+
+    def message(self, view: int) -> Barrier:
+        """Return the notice of arrival."""
+        return Barrier(self.name, self.barrier)
+
+
+class LeaveRequest(Request):
+    """The farewell."""
+
+    __slots__ = ("reason",)
+
+    def __init__(self, number: int, call: OpenCall, reason: str) -> None:
+        super().__init__(number, call, SCHEDULER_RANK)
+        self.reason = reason
+
+    def message(self, view: int) -> Leave:
+        """Return the farewell."""
+        return Leave(self.reason)
+
+
+class StatusQuestion(Request):
+    """Who waits for whom? ``call`` is ``None`` when the worker asks for an inquiry of its own."""
+
+    __slots__ = ()
+
+    def message(self, view: int) -> StatusRequest:
+        """Return the question."""
+        return StatusRequest(self.number)

@@ -1,0 +1,274 @@
+"""The server's state machine: who may talk to it, in which view, and what it does for them.
+
+Fed by ``node.server`` with what its sockets bring, and by ``sim`` under virtual time. A request
+that cannot be served is answered with a ``Fault``; no message makes a server fail.
+"""
+
+from typing import cast
+
+from bireme.consistency.base import mask_of
+from bireme.core.actions import Action, Close, Log, Send
+from bireme.core.commands import CommandLog
+from bireme.core.events import ConnectFailed, Event, Linked, Lost, Received
+from bireme.core.member import Identity, Member
+from bireme.core.replies import Replies, fault_code
+from bireme.core.shelf import Peer, Shelf
+from bireme.core.slots import Crew
+from bireme.core.values import SlotValues
+from bireme.errors import BiremeError, ConfigError, StateError
+from bireme.types.nodes import NodeId, Role
+from bireme.wire.messages import (
+    Attach,
+    Attached,
+    Command,
+    CommandDone,
+    CommandKind,
+    Fault,
+    Init,
+    Leave,
+    Message,
+    Pull,
+    PullRows,
+    Push,
+    Rounds,
+    Status,
+    StatusRequest,
+)
+
+__all__ = ("ServerCore",)
+
+_OfAView = Push | Pull | PullRows | Init | Command | Rounds
+_OF_A_VIEW: frozenset[type[Message]] = frozenset({Push, Pull, PullRows, Init, Command, Rounds})
+
+
+class ServerCore:
+    """Adds up contributions, keeps values, answers pulls; never dies of a bad request.
+
+    Args:
+        identity: Who this process is.
+        values: The arithmetic.
+        bundle_bytes: Answers with values are cut into messages of about this size.
+
+    Guarantees:
+        Each (slot, number, rank) is applied at most once. A repeated push is answered again, one
+        with a gap is refused, one of an older view or of a dead incarnation changes nothing.
+        Memory: one value for each slot, the partial sums of its open round, and a few numbers
+        for each rank.
+    """
+
+    def __init__(
+        self, identity: Identity, values: SlotValues, *, bundle_bytes: int = 1 << 20
+    ) -> None:
+        self._member = Member(identity)
+        self._values = values
+        self._replies = Replies(bundle_bytes)
+        self._peers: dict[int, Peer] = {}
+        self._shelf = Shelf(values, self._replies, self._peers)
+        self._early: list[tuple[int, Attach]] = []
+        self._commands = CommandLog()
+        self._outcomes: dict[int, tuple[int, Message]] = {}
+        """The answer to the newest command of each rank, in case it is lost."""
+        self._crew: Crew | None = None
+        self._view = 0
+        self._leader = 0
+        self._gave_up = False
+
+    @property
+    def node(self) -> NodeId | None:
+        """This server's name, once the scheduler has given it."""
+        return self._member.node
+
+    @property
+    def view(self) -> int:
+        """Newest view known; 0 before the job is complete."""
+        return self._view
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job is over for this node."""
+        return self._member.ended is not None
+
+    def start(self, now_s: float) -> list[Action]:
+        """Begin: returns the ``Connect`` to the scheduler."""
+        return self._member.start(now_s)
+
+    def next_deadline_s(self) -> float | None:
+        """Return when a ``Tick`` is due, on the clock of ``now_s``."""
+        return self._member.next_deadline_s()
+
+    def handle(self, event: Event, now_s: float) -> list[Action]:
+        """Take one event and return what is to be done."""
+        if self._member.ended is not None:
+            return []
+        if type(event) is Received:
+            peer = self._peers.get(event.link)
+            if peer is not None:
+                self._from_worker(event.link, peer, event.message, event.payload, now_s)
+                if self._shelf.failure is not None:
+                    self._give_up(self._shelf.failure)
+                return self._replies.take(self._view)
+            actions = self._from_stranger(event, now_s)
+        elif type(event) is Linked:
+            actions = self._member.linked(event.link, now_s)
+        elif type(event) is ConnectFailed:
+            actions = self._member.connect_failed(event.reason, now_s)
+        elif type(event) is Lost:
+            actions = self._lost(event, now_s)
+        else:
+            actions = self._member.tick(now_s)
+        return actions + self._farewell()
+
+    def _farewell(self) -> list[Action]:
+        ended, link = self._member.ended, self._member.link
+        if ended is None:
+            return []
+        links = [*self._peers] if link is None else [*self._peers, link]
+        return [*map(Close, links), ended]
+
+    def _from_worker(
+        self, link: int, peer: Peer, message: Message, payload: object, now_s: float
+    ) -> None:
+        shelf = self._shelf
+        if type(message) in _OF_A_VIEW and cast("_OfAView", message).view < self._view:
+            request = message.number if type(message) is Command else message.request  # type: ignore[attr-defined]
+            self._replies.stale(link, request, self._view)
+        elif type(message) is Push:
+            shelf.push(link, peer, message, payload, now_s)
+        elif type(message) is Pull:
+            shelf.pull(link, peer, message)
+        elif type(message) is PullRows:
+            shelf.pull_rows(link, peer, message, payload)
+        elif type(message) is Init:
+            shelf.init(link, message, payload, now_s)
+        elif type(message) is Command:
+            self._command(link, peer, message, payload)
+        elif type(message) is Rounds:
+            shelf.rounds(link, peer, message)
+        else:
+            self._other(link, message, now_s)
+
+    def _from_stranger(self, event: Received, now_s: float) -> list[Action]:
+        link, message = event.link, event.message
+        if link == self._member.link:
+            actions = self._member.received(message, now_s)
+            if actions is not None:
+                if self._member.view != self._view:
+                    self._take_view()
+                return actions + self._replies.take(self._view)
+        elif type(message) is not Attach and type(message) is not StatusRequest:
+            self._replies.fault(
+                link, None, StateError("the first message on a link to a server is Attach")
+            )
+            return self._replies.take(self._view)
+        self._other(link, message, now_s)
+        return self._replies.take(self._view)
+
+    def _other(self, link: int, message: Message, now_s: float) -> None:
+        if type(message) is StatusRequest:
+            report = {"node": str(self._member.node), "view": self._view}
+            report |= self._shelf.report(now_s)
+            self._replies.add(Send(link, Status(message.request, report)))
+        elif type(message) is Attach:
+            self._attach(link, message)
+        elif type(message) is Leave:
+            self._peers.pop(link, None)
+        else:
+            kind = type(message).__name__
+            self._replies.fault(link, None, ConfigError(f"a server does not take {kind}"))
+
+    # Membership.
+
+    def _attach(self, link: int, message: Attach) -> None:
+        if message.view > self._view:
+            self._early.append((link, message))
+            return
+        info = self._member.nodes.get(message.node)
+        if message.node.role is not Role.WORKER or info is None:
+            self._reject(link, f"{message.node} is not alive in view {self._view}")
+        elif info.incarnation != message.incarnation:
+            self._reject(
+                link,
+                f"incarnation {message.incarnation} of {message.node} was declared dead; "
+                f"incarnation {info.incarnation} has its place",
+            )
+        else:
+            assert self._crew is not None
+            assert self._member.node is not None
+            rank = message.node.rank
+            span = self._crew.span(rank)
+            node = self._crew.tree.node(*span)
+            self._peers[link] = Peer(rank, message.incarnation, node, span)
+            attached = Attached(self._member.node, self._member.incarnation, self._view)
+            self._replies.add(Send(link, attached))
+
+    def _reject(self, link: int, text: str) -> None:
+        self._replies.fault(link, None, StateError(text))
+        self._replies.add(Close(link))
+
+    def _take_view(self) -> None:
+        member = self._member
+        if self._crew is None:
+            self._crew = Crew(member.config.num_workers, member.config.num_shards)
+        self._view = member.view
+        self._crew.set_members(
+            lost=mask_of(member.lost),
+            left=mask_of(member.left),
+            replaced=member.vacant_ranks_are_awaited,
+        )
+        for link, peer in list(self._peers.items()):
+            info = member.nodes.get(NodeId(Role.WORKER, peer.rank))
+            if info is None or info.incarnation != peer.incarnation:
+                del self._peers[link]
+                self._replies.add(Close(link))
+        awaited = member.awaited()
+        if awaited and awaited[0] != self._leader:
+            self._leader = awaited[0]
+            self._commands.succeed(self._leader, self._carry_out_late)
+        self._shelf.set_view(self._view, self._crew)
+        early, self._early = self._early, []
+        for link, message in early:
+            self._attach(link, message)
+
+    def _lost(self, event: Lost, now_s: float) -> list[Action]:
+        if event.link == self._member.link:
+            return self._member.lost_link(event.reason, now_s)
+        self._early = [each for each in self._early if each[0] != event.link]
+        self._peers.pop(event.link, None)
+        return []
+
+    def _give_up(self, failure: str) -> None:
+        if self._member.link is not None and not self._gave_up:
+            self._gave_up = True
+            self._replies.add(Log("error", failure))
+            self._replies.add(Send(self._member.link, Leave(failure)))
+
+    # Commands.
+
+    def _command(self, link: int, peer: Peer, message: Command, payload: object) -> None:
+        verdict = self._commands.take(peer.rank, peer.incarnation, message, self._leader)
+        if message.command is CommandKind.SAVE_STATE:
+            verdict = "do"
+        if verdict == "repeated":
+            number, answer = self._outcomes[peer.rank]
+            if number == message.number:
+                self._replies.add(Send(link, answer))
+            return
+        body: dict[str, object] = {"applied_by": self._leader}
+        handle, size = None, 0
+        answer = CommandDone(message.number, body)
+        if verdict == "do":
+            try:
+                body, handle, size = self._values.command(
+                    message.store, message.command, message.body, payload
+                )
+                answer = CommandDone(message.number, body, size)
+            except BiremeError as error:
+                answer = Fault(fault_code(error), str(error), message.number)
+        self._outcomes[peer.rank] = (message.number, answer)
+        self._replies.add(Send(link, answer, () if handle is None else (handle,)))
+
+    def _carry_out_late(self, command: Command) -> None:
+        try:
+            self._values.command(command.store, command.command, command.body, None)
+        except BiremeError as error:
+            self._replies.add(Log("error", f"{command.command} of a new leader: {error}"))

@@ -1,0 +1,315 @@
+"""A server's slots: takes in contributions, finishes rounds, answers pushes and pulls.
+
+Owned by :class:`~bireme.core.server.ServerCore`, which knows who is at the other end of a link and
+hands the answers in ``replies`` out.
+"""
+
+import msgspec
+
+from bireme.consistency.registry import new_ledger
+from bireme.core.actions import Hold, Release, Send
+from bireme.core.parked import Parked
+from bireme.core.replies import Replies
+from bireme.core.slots import Crew, PushWait, Slot
+from bireme.core.values import SlotValues
+from bireme.errors import BiremeError, ConfigError, StateError
+from bireme.wire.messages import (
+    Init,
+    InitEntry,
+    Pull,
+    PullRows,
+    Push,
+    PushEntry,
+    RoundEntry,
+    Rounds,
+    RoundsReply,
+    Rows,
+    SlotRound,
+    ValueEntry,
+)
+
+__all__ = ("Peer", "Shelf")
+
+_REPORTED_SLOTS = 20
+_WHOLE = -1
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """The worker at the other end of a link."""
+
+    rank: int
+    incarnation: int
+    node: int
+    """Where its contributions belong in the canonical sum."""
+    span: tuple[int, int]
+    """Its shards: the first, and one after the last."""
+
+
+class Shelf:
+    """The slots of one server.
+
+    Args:
+        values: The arithmetic.
+        replies: Where answers are collected.
+        peers: The workers by link, kept by the owner.
+    """
+
+    def __init__(self, values: SlotValues, replies: Replies, peers: dict[int, Peer]) -> None:
+        self._values = values
+        self._replies = replies
+        self._peers = peers
+        self._slots: dict[tuple[int, int], Slot] = {}
+        self._parked = Parked()
+        self._crew = Crew(1, 1)
+        self._view = 0
+        self._now_s = 0.0
+        self.failure: str | None = None
+        """Why the server cannot go on: an update failed after its round was taken in."""
+
+    def set_view(self, view: int, crew: Crew) -> None:
+        """Take over a new view; rounds that only waited for ranks which are gone are finished."""
+        self._view = view
+        self._crew = crew
+        for slot in self._slots.values():
+            if slot.partials:
+                crew.tree.settle(slot.partials, self._values.merge)
+                if slot.ledger.ready(crew.awaited):
+                    self._finish(slot)
+
+    def push(self, link: int, peer: Peer, message: Push, payload: object, now_s: float) -> None:
+        """Take in the contributions of a push that are new; answer those that are complete."""
+        if message.rank != peer.rank or (message.first_shard, message.end_shard) != peer.span:
+            error = ConfigError(
+                f"W[{peer.rank}] contributes shards {peer.span} as rank {peer.rank}, not "
+                f"{(message.first_shard, message.end_shard)} as rank {message.rank}"
+            )
+            self._replies.fault(link, message.request, error)
+            return
+        self._now_s = now_s
+        self._crew.weights[peer.rank] = message.weight
+        slots = self._slots
+        offset = 0
+        for entry in message.entries:
+            slot = slots.get((entry.key_id, entry.index))
+            if slot is not None:
+                self._contribute(link, peer.node, slot, message, entry, payload, offset)
+            elif entry.round:
+                self._refuse(link, message, entry, 0)
+            elif self._parked.push(link, message, entry, payload, offset):
+                self._replies.add(Hold(payload))
+            offset += entry.payload_bytes
+
+    def pull(self, link: int, peer: Peer, message: Pull) -> None:
+        """Answer with the values that are recent enough; keep the rest until they are."""
+        slots = self._slots
+        for entry in message.entries:
+            slot = slots.get((entry.key_id, entry.index))
+            wait = (peer.rank, entry.min_version, None, _WHOLE)
+            if slot is None:
+                self._parked.pull((entry.key_id, entry.index), (link, message.request), wait)
+            elif slot.ledger.visible(peer.rank, entry.min_version):
+                value, handle = self._read(slot)
+                self._replies.value(link, message.request, value, handle, self._view)
+            else:
+                slot.pulls[link, message.request] = wait
+
+    def pull_rows(self, link: int, peer: Peer, message: PullRows, payload: object) -> None:
+        """Answer with some rows of a value, as soon as it is recent enough."""
+        key, where = (message.key_id, message.index), (link, message.request)
+        slot = self._slots.get(key)
+        if slot is not None and slot.ledger.visible(peer.rank, message.min_version):
+            self._send_rows(slot, where, payload, message.num_ids)
+            return
+        wait = (peer.rank, message.min_version, payload, message.num_ids)
+        known = self._parked.has_pull(key, where) if slot is None else where in slot.pulls
+        if known:
+            return
+        if slot is None:
+            self._parked.pull(key, where, wait)
+        else:
+            slot.pulls[where] = wait
+        if message.num_ids:
+            self._replies.add(Hold(payload))
+
+    def init(self, link: int, message: Init, payload: object, now_s: float) -> None:
+        """Create the slots that have no value yet, and serve what waited for them."""
+        self._now_s = now_s
+        offset = 0
+        for entry in message.entries:
+            if (entry.key_id, entry.index) in self._slots or self._create(
+                link, message, entry, payload, offset
+            ):
+                self._replies.ack(link, message.request, entry.key_id, entry.index, 0)
+            offset += entry.payload_bytes
+
+    def rounds(self, link: int, peer: Peer, message: Rounds) -> None:
+        """Tell a rank where it stands."""
+        wanted = frozenset(message.key_ids)
+        entries = tuple(
+            RoundEntry(key_id, index, slot.ledger.expected(peer.rank), slot.ledger.version)
+            for (key_id, index), slot in self._slots.items()
+            if not wanted or key_id in wanted
+        )
+        self._replies.add(Send(link, RoundsReply(message.request, self._view, entries)))
+
+    def report(self, now_s: float) -> dict[str, object]:
+        """Return how many slots there are and which of them wait for whom, as plain data."""
+        waiting = [slot for slot in self._slots.values() if slot.present or slot.pulls]
+        waiting.sort(key=lambda slot: slot.opened_s if slot.present else now_s)
+        return {
+            "num_slots": len(self._slots),
+            "open": [slot.report(self._crew, now_s) for slot in waiting[:_REPORTED_SLOTS]],
+            "not_initialised": [list(key) for key in self._parked.keys()[:_REPORTED_SLOTS]],
+        }
+
+    def _contribute(
+        self,
+        link: int,
+        node: int,
+        slot: Slot,
+        message: Push,
+        entry: PushEntry,
+        payload: object,
+        offset: int,
+    ) -> None:
+        ledger, rank, number = slot.ledger, message.rank, entry.round
+        expected = ledger.expected(rank)
+        if number > expected:
+            self._note_refused(link, slot, message)
+            self._refuse(link, message, entry, expected)
+            return
+        if number == expected:
+            try:
+                if slot.refused:
+                    self._check_not_refused(link, slot, message)
+                slot.check(self._values, message, entry, payload, offset)
+            except BiremeError as error:
+                self._note_refused(link, slot, message)
+                where = (SlotRound(entry.key_id, entry.index, number),)
+                self._replies.fault(link, message.request, error, where)
+                return
+            if not slot.present:
+                slot.opened_s = self._now_s
+            slot.add(self._values, self._crew.tree, node, message, entry, payload, offset)
+        if number < ledger.answered(rank):
+            self._answer(slot, rank, (link, message.request, number, message.want_value))
+            return
+        slot.pushes[rank] = (link, message.request, number, message.want_value)
+        if number == expected and ledger.ready(self._crew.awaited):
+            self._finish(slot)
+
+    def _check_not_refused(self, link: int, slot: Slot, message: Push) -> None:
+        known, peer = slot.refused.get(message.rank), self._peers.get(link)
+        if known is None or peer is None:
+            return
+        if known[0] == peer.incarnation and message.request <= known[1]:
+            raise StateError("this push was refused before")
+        del slot.refused[message.rank]
+
+    def _note_refused(self, link: int, slot: Slot, message: Push) -> None:
+        known, peer = slot.refused.get(message.rank), self._peers.get(link)
+        if peer is None:
+            return
+        newest = message.request
+        if known is not None and known[0] == peer.incarnation:
+            newest = max(newest, known[1])
+        slot.refused[message.rank] = (peer.incarnation, newest)
+
+    def _refuse(self, link: int, message: Push, entry: PushEntry, expected: int) -> None:
+        error = StateError(
+            f"W[{message.rank}] pushes number {entry.round} of slice {entry.index} of key "
+            f"{entry.key_id}, but its number {expected} has not arrived; a replacement must resume "
+            f"the numbering before it pushes"
+        )
+        where = (SlotRound(entry.key_id, entry.index, entry.round),)
+        self._replies.fault(link, message.request, error, where)
+
+    def _finish(self, slot: Slot) -> None:
+        try:
+            slot.finish(self._values, self._crew)
+        except BiremeError as error:
+            self.failure = f"the update of key {slot.key_id} failed: {error}"
+            return
+        ledger = slot.ledger
+        if slot.pushes:
+            waiting, slot.pushes = slot.pushes, {}
+            shared = self._read(slot) if any(wait[3] for wait in waiting.values()) else None
+            for rank, wait in waiting.items():
+                if wait[2] < ledger.answered(rank):
+                    self._answer(slot, rank, wait, shared)
+                else:
+                    slot.pushes[rank] = wait
+        if slot.pulls:
+            self._answer_pulls(slot)
+
+    def _answer(
+        self,
+        slot: Slot,
+        rank: int,
+        wait: PushWait,
+        shared: tuple[ValueEntry, object] | None = None,
+    ) -> None:
+        link, request, number, want_value = wait
+        if link not in self._peers:
+            return
+        if want_value:
+            entry, handle = shared or self._read(slot)
+            self._replies.value(link, request, entry, handle, self._view)
+        else:
+            self._replies.ack(link, request, slot.key_id, slot.index, number)
+
+    def _read(self, slot: Slot) -> tuple[ValueEntry, object]:
+        handle, size = self._values.read(slot.cell)
+        return ValueEntry(slot.key_id, slot.index, slot.ledger.version, size), handle
+
+    def _answer_pulls(self, slot: Slot) -> None:
+        visible = slot.ledger.visible
+        for where, (rank, minimum, payload, num_ids) in list(slot.pulls.items()):
+            if not visible(rank, minimum):
+                continue
+            del slot.pulls[where]
+            if where[0] not in self._peers:
+                pass
+            elif num_ids == _WHOLE:
+                value, handle = self._read(slot)
+                self._replies.value(*where, value, handle, self._view)
+            else:
+                self._send_rows(slot, where, payload, num_ids)
+            if num_ids > 0:
+                self._replies.add(Release(payload))
+
+    def _send_rows(self, slot: Slot, where: tuple[int, int], payload: object, num_ids: int) -> None:
+        link, request = where
+        try:
+            handle, size = self._values.read_rows(slot.cell, payload, num_ids)
+        except BiremeError as error:
+            self._replies.fault(link, request, error)
+            return
+        rows = Rows(
+            request, self._view, slot.key_id, slot.index, slot.ledger.version, num_ids, size
+        )
+        self._replies.add(Send(link, rows, (handle,)))
+
+    def _create(
+        self, link: int, message: Init, entry: InitEntry, payload: object, offset: int
+    ) -> bool:
+        try:
+            self._values.check_init(entry)
+        except BiremeError as error:
+            where = (SlotRound(entry.key_id, entry.index, 0),)
+            self._replies.fault(link, message.request, error, where)
+            return False
+        cell = self._values.initialise(message.store, entry, payload, offset)
+        key = (entry.key_id, entry.index)
+        slot = Slot(*key, message.store, cell, new_ledger(entry.consistency))
+        self._slots[key] = slot
+        pushes, slot.pulls = self._parked.take(key)
+        self._answer_pulls(slot)
+        for each in pushes:
+            node = self._crew.tree.node(each.message.first_shard, each.message.end_shard)
+            self._contribute(
+                each.link, node, slot, each.message, each.entry, each.payload, each.offset_bytes
+            )
+            if self._parked.done_with(each.payload):
+                self._replies.add(Release(each.payload))
+        return True

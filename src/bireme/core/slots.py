@@ -1,0 +1,208 @@
+"""One slot of a server: its value, the sum of its open round, and who waits for it.
+
+Called by :mod:`bireme.core.server` for every entry of a push or a pull, so it is written for few
+steps per entry. Everything that can be wrong with an entry is found before anything changes.
+"""
+
+from math import fsum
+
+from bireme.consistency.base import Ledger, mask_of, ranks_in
+from bireme.core.tree import Tree
+from bireme.core.values import SlotValues
+from bireme.errors import ConfigError, StateError
+from bireme.wire.messages import Push, PushEntry
+
+__all__ = ("Crew", "PullWait", "PushWait", "Slot")
+
+PushWait = tuple[int, int, int, bool]
+"""Who waits for the end of a round: link, request, number of the push, whether it wants values."""
+
+PullWait = tuple[int, int, object, int]
+"""Who waits for a version: rank, least version, payload and count of row numbers (-1: all)."""
+
+
+class Crew:
+    """The ranks of a job as a server sees them in its view; shared by all slots.
+
+    Args:
+        num_workers: Ranks of the job.
+        num_shards: Leaves of the canonical sum, cut among the ranks in order.
+    """
+
+    def __init__(self, num_workers: int, num_shards: int) -> None:
+        self.tree = Tree(num_shards)
+        self.num_workers = num_workers
+        self.awaited = mask_of(range(num_workers))
+        """Ranks whose contributions a round waits for, vacant ones included."""
+        self.lost = 0
+        """Dead ranks that nobody will replace: their weight is made up for by the others'."""
+        self.weights: dict[int, float] = {}
+        """The newest weight of each rank."""
+
+    def span(self, rank: int) -> tuple[int, int]:
+        """Return the shards of ``rank``: first, and one after the last.
+
+        Example:
+            >>> [Crew(2, 5).span(rank) for rank in range(2)]
+            [(0, 2), (2, 5)]
+        """
+        shards = self.tree.num_shards
+        return rank * shards // self.num_workers, (rank + 1) * shards // self.num_workers
+
+    def set_members(self, *, lost: int, left: int, replaced: bool) -> None:
+        """Take over a new view.
+
+        Args:
+            lost: Ranks that died and have no replacement yet.
+            left: Ranks that are done.
+            replaced: Whether the job waits for replacements of the lost.
+        """
+        self.lost = 0 if replaced else lost
+        absent = left | self.lost
+        self.awaited = mask_of(range(self.num_workers)) & ~absent
+        self.tree.set_absent(
+            shard for rank in ranks_in(absent) for shard in range(*self.span(rank))
+        )
+
+    def scale(self, present: int, weights: list[float], mean: bool) -> tuple[float, float]:
+        """Return numerator and denominator for a sum of contributions.
+
+        Args:
+            present: The ranks that contributed.
+            weights: Their weights, in any order.
+            mean: Divide by the sum of weights; otherwise make up for the lost ranks.
+        """
+        total = fsum(weights)
+        if mean:
+            return (1.0, total) if total > 0 else (0.0, 1.0)
+        absent = self.lost & ~present
+        if not absent or total <= 0:
+            return 1.0, 1.0
+        missing = [self.weights.get(rank, 1.0) for rank in ranks_in(absent)]
+        return fsum([*weights, *missing]), total
+
+
+class Slot:
+    """A slot that has a value.
+
+    Args:
+        key_id: Of the key.
+        index: Within the key.
+        store: The store that the key belongs to.
+        cell: What ``SlotValues`` keeps for it.
+        ledger: Of the key's consistency.
+    """
+
+    __slots__ = (
+        "cell",
+        "index",
+        "key_id",
+        "ledger",
+        "mean",
+        "opened_s",
+        "partials",
+        "present",
+        "pulls",
+        "pushes",
+        "refused",
+        "store",
+        "weights",
+    )
+
+    def __init__(self, key_id: int, index: int, store: int, cell: object, ledger: Ledger) -> None:
+        self.key_id = key_id
+        self.index = index
+        self.store = store
+        self.cell = cell
+        self.ledger = ledger
+        self.partials: dict[int, object] = {}
+        self.weights: list[float] = []
+        self.present = 0
+        self.mean = False
+        self.opened_s = 0.0
+        self.pushes: dict[int, PushWait] = {}
+        """By rank: who is to be told when the open round is complete."""
+        self.pulls: dict[tuple[int, int], PullWait] = {}
+        """By link and request."""
+        self.refused: dict[int, tuple[int, int]] = {}
+        """By rank, the newest push that was refused: incarnation and request. A late duplicate of
+        it must not be taken for the next push, which has the same number."""
+
+    def check(
+        self, values: SlotValues, push: Push, entry: PushEntry, payload: object, offset_bytes: int
+    ) -> None:
+        """Raise unless a contribution can be taken in; nothing changes.
+
+        Raises:
+            ConfigError: The entry does not fit the slot, or mixes means with sums.
+            StateError: The slot needs an optimizer and has none.
+        """
+        if self.present and push.mean is not self.mean:
+            raise ConfigError(
+                f"key {self.key_id}: one worker pushes a mean and another a sum in the same round; "
+                f"all must do the same"
+            )
+        if self.ledger.needs_updater and not values.can_update(self.store):
+            raise StateError(
+                "an asynchronous store applies every push by an optimizer, and none is set; call "
+                "set_optimizer before the first push"
+            )
+        values.check_push(self.cell, entry, payload, offset_bytes)
+
+    def add(
+        self,
+        values: SlotValues,
+        tree: Tree,
+        node: int,
+        push: Push,
+        entry: PushEntry,
+        payload: object,
+        offset_bytes: int,
+    ) -> None:
+        """Take a checked contribution of the rank ``push.rank`` into the open round.
+
+        Args:
+            values: The arithmetic.
+            tree: The canonical order.
+            node: Where in it the contribution belongs.
+            push: Its message.
+            entry: Its entry in the message.
+            payload: The message's payload.
+            offset_bytes: Where in it the entry's bytes start.
+        """
+        partials = self.partials
+        node = tree.climb(partials, node)
+        sibling = partials.pop(node ^ 1, None)
+        if sibling is None:
+            partial = values.first(self.cell, entry, payload, offset_bytes, push.weight)
+        else:
+            partial = values.add(self.cell, sibling, entry, payload, offset_bytes, push.weight)
+            node, partial = tree.rise(partials, node >> 1, partial, values.merge)
+        partials[node] = partial
+        self.mean = push.mean
+        self.weights.append(push.weight)
+        self.present |= 1 << push.rank
+        self.ledger.record(push.rank)
+
+    def finish(self, values: SlotValues, crew: Crew) -> None:
+        """Apply what was taken in; the next round is open."""
+        ledger = self.ledger
+        total = crew.tree.total(self.partials, values.merge)
+        if ledger.pools or self.mean:
+            numerator, denominator = crew.scale(self.present, self.weights, self.mean)
+        else:
+            numerator = denominator = 1.0
+        values.finish(self.cell, total, numerator, denominator, ledger.version + 1)
+        ledger.advance()
+        self.weights.clear()
+        self.present = 0
+
+    def report(self, crew: Crew, now_s: float) -> dict[str, object]:
+        """Return what the slot waits for, as plain data."""
+        return {
+            "key_id": self.key_id,
+            "index": self.index,
+            "round": self.ledger.version,
+            "missing": ranks_in(self.ledger.missing(crew.awaited)),
+            "waiting_s": round(now_s - self.opened_s, 3) if self.present else 0.0,
+        }

@@ -1,0 +1,132 @@
+"""The canonical order of a sum: one fixed binary tree over the shards of a global batch.
+
+Floating point sums depend on their order, so the server never adds by order of arrival: partial
+sums are combined only along this tree. Nodes are numbered as in a heap: 1 is the root, ``2 * n``
+and ``2 * n + 1`` are below ``n``, and the leaves are the shards. Called by ``core.slots``.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from bireme.errors import ConfigError
+
+__all__ = ("Tree",)
+
+P = TypeVar("P")
+
+
+class Tree:
+    """Says which partial sums may be combined, whatever the order of arrival.
+
+    A pair of siblings is combined as soon as both are there; a sibling without any live shard is
+    empty and is skipped. So the sum of a given set of contributions has one order only.
+
+    Args:
+        num_shards: Leaves, >= 1.
+
+    Example:
+        >>> tree, partials = Tree(3), {}
+        >>> for shard in (2, 0, 1):
+        ...     node = tree.node(shard, shard + 1)
+        ...     node, total = tree.rise(partials, node, {shard}, lambda a, b: a | b)
+        ...     partials[node] = total
+        ...     print(partials)
+        {3: {2}}
+        {3: {2}, 4: {0}}
+        {1: {0, 1, 2}}
+    """
+
+    def __init__(self, num_shards: int) -> None:
+        if num_shards < 1:
+            raise ConfigError(f"a batch has at least one shard, got {num_shards}")
+        self.num_shards = num_shards
+        self._size = 1 << (num_shards - 1).bit_length()
+        self._empty: frozenset[int] = frozenset()
+        self.set_absent(())
+
+    def node(self, first: int, end: int) -> int:
+        """Return the node that covers the shards ``first`` up to, without, ``end``.
+
+        Raises:
+            ConfigError: No node covers exactly these (the last one of a level ends early, at
+                the number of shards).
+
+        Example:
+            >>> Tree(6).node(4, 6), Tree(6).node(0, 4)
+            (6, 2)
+        """
+        if 0 <= first < end <= self.num_shards:
+            node, width = self._size + first, 1
+            while True:
+                if min(first + width, self.num_shards) == end:
+                    return node
+                if node % 2 or first + width > end:
+                    break
+                node, width = node // 2, width * 2
+        raise ConfigError(
+            f"shards {first} to {end} of {self.num_shards} are no subtree of the canonical sum; "
+            f"give each worker an aligned power of two of them"
+        )
+
+    def set_absent(self, shards: Iterable[int]) -> None:
+        """Declare that these shards will not come; all others will."""
+        size = self._size
+        empty = {size + shard for shard in shards}
+        empty.update(range(size + self.num_shards, 2 * size))
+        for node in range(size - 1, 0, -1):
+            if 2 * node in empty and 2 * node + 1 in empty:
+                empty.add(node)
+        self._empty = frozenset(empty)
+
+    def climb(self, partials: dict[int, P], node: int) -> int:
+        """Return the highest node whose sum is that of ``node`` alone.
+
+        Args:
+            partials: The partial sums that are there, by node.
+            node: Where a sum belongs.
+        """
+        empty = self._empty
+        while node > 1 and node ^ 1 in empty and node ^ 1 not in partials:
+            node >>= 1
+        return node
+
+    def rise(
+        self, partials: dict[int, P], node: int, partial: P, merge: Callable[[P, P], P]
+    ) -> tuple[int, P]:
+        """Combine ``partial`` with the siblings that are there, as far up as it goes.
+
+        Args:
+            partials: The partial sums by node; those that are used up are taken out.
+            node: Where ``partial`` belongs.
+            partial: A sum.
+            merge: Adds two sums; must not depend on which comes first.
+
+        Returns:
+            The node reached and the sum there, which the caller puts into ``partials``.
+        """
+        node = self.climb(partials, node)
+        while node ^ 1 in partials:
+            partial = merge(partial, partials.pop(node ^ 1))
+            node = self.climb(partials, node >> 1)
+        return node, partial
+
+    def settle(self, partials: dict[int, P], merge: Callable[[P, P], P]) -> None:
+        """Combine what can be combined after ``set_absent``."""
+        for node in sorted(partials, reverse=True):
+            if node in partials:
+                node, partial = self.rise(partials, node, partials.pop(node), merge)
+                partials[node] = partial
+
+    def total(self, partials: dict[int, P], merge: Callable[[P, P], P]) -> P:
+        """Take the sum of a complete round out of ``partials``, which is then empty.
+
+        One sum is left, except after a shard that was absent came back in an open round; then
+        those that are left are added in the order of their nodes.
+        """
+        if len(partials) == 1:
+            return partials.popitem()[1]
+        nodes = sorted(partials)
+        total = partials.pop(nodes[0])
+        for node in nodes[1:]:
+            total = merge(total, partials.pop(node))
+        return total

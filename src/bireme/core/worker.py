@@ -1,0 +1,407 @@
+"""The worker's state machine: carries out the calls of its user.
+
+Fed by ``node.worker`` with calls and with what its sockets bring, and by ``sim`` under virtual
+time. Membership is in ``member``, links in ``routes``, the order of pushes in ``lanes``, what is
+unanswered on the ``desk``, and what answers do in ``answers``.
+"""
+
+from typing import TYPE_CHECKING, cast
+
+from bireme.core.actions import Action, Close, EndJob, Fail, Log
+from bireme.core.answers import Answers
+from bireme.core.calls import (
+    BarrierCall,
+    Call,
+    CommandCall,
+    DeclareCall,
+    InitCall,
+    LeaveCall,
+    PullCall,
+    PushCall,
+    ReadyCall,
+    ResumeCall,
+    RowsCall,
+    StatusCall,
+)
+from bireme.core.desk import Desk
+from bireme.core.events import ConnectFailed, Event, Linked, Lost, Received, Tick
+from bireme.core.member import Identity, Member
+from bireme.core.opencalls import OpenCall
+from bireme.core.requests import (
+    SCHEDULER_RANK,
+    BarrierRequest,
+    CommandRequest,
+    DeclareRequest,
+    Lane,
+    LeaveRequest,
+    PullRequest,
+    RoundsRequest,
+    RowsRequest,
+    StatusQuestion,
+)
+from bireme.errors import BiremeError, ConfigError, JobAborted, StateError, UnknownKeyError
+from bireme.types.nodes import NodeId, Role
+from bireme.wire.messages import Attach, Attached, Joined, LeaveAck, Rows, Start, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+__all__ = ("WorkerCore",)
+
+
+class WorkerCore:
+    """Carries out the calls of a worker's user.
+
+    Args:
+        identity: Who this process is.
+        bundle_bytes: Slots for one server travel together in messages of about this size.
+
+    Guarantees:
+        Every call ends in one ``Complete`` or ``Fail``, within its limit and the second that it
+        takes to ask who is missing. A push that was handed in is delivered exactly once, however
+        often messages are lost or links break, as long as the worker lives; its payload is
+        released when it is acknowledged or refused.
+    """
+
+    def __init__(self, identity: Identity, *, bundle_bytes: int = 1 << 20) -> None:
+        self._member = Member(identity)
+        self._desk = Desk(self._member, bundle_bytes)
+        self._answers = Answers(self._desk)
+        self._view = 0
+        self._ready_calls: list[int] = []
+        self._askers: dict[type, Callable[..., None]] = {
+            ReadyCall: self._ask_ready,
+            DeclareCall: self._ask_declare,
+            InitCall: self._ask_init,
+            PushCall: self._ask_push,
+            PullCall: self._ask_pull,
+            RowsCall: self._ask_rows,
+            CommandCall: self._ask_command,
+            BarrierCall: self._ask_barrier,
+            ResumeCall: self._ask_resume,
+            StatusCall: self._ask_status,
+            LeaveCall: self._ask_leave,
+        }
+
+    @property
+    def node(self) -> NodeId | None:
+        """This worker's name, once the scheduler has given it."""
+        return self._member.node
+
+    @property
+    def view(self) -> int:
+        """Newest view known; 0 before the job is complete."""
+        return self._view
+
+    @property
+    def started(self) -> Start | None:
+        """What the scheduler said when the job was complete."""
+        return self._member.started
+
+    @property
+    def ended(self) -> EndJob | None:
+        """How the job ended for this node, once it did."""
+        return self._member.ended
+
+    @property
+    def lost_ranks(self) -> frozenset[int]:
+        """Ranks of workers that died and are not replaced."""
+        return self._member.lost
+
+    def start(self, now_s: float) -> list[Action]:
+        """Begin: returns the ``Connect`` to the scheduler."""
+        return self._member.start(now_s)
+
+    def next_deadline_s(self) -> float | None:
+        """Return when a ``Tick`` is due, on the clock of ``now_s``."""
+        if self._member.ended is not None:
+            return None
+        due = [self._member.next_deadline_s(), self._desk.next_deadline_s()]
+        due.append(self._desk.routes.next_deadline_s())
+        return min((each for each in due if each is not None), default=None)
+
+    def expects(self, message: Value | Rows) -> tuple[int | None, ...]:
+        """Return, for each entry, the call that waits for it, or ``None`` for a late duplicate.
+
+        For a shell that receives payloads straight into their destination: it asks when the head
+        has arrived, and throws away the bytes of entries that nobody waits for.
+        """
+        return self._answers.expects(message)
+
+    def handle(self, event: Event | Call, now_s: float) -> list[Action]:
+        """Take one event or call and return what is to be done."""
+        desk = self._desk
+        desk.now_s = now_s
+        if self._member.ended is not None:
+            return [Fail(event.call, self._over())] if isinstance(event, Call) else []
+        if type(event) is Received:
+            self._received(event, now_s)
+        elif type(event) is Tick:
+            self._tick(now_s)
+        elif type(event) is Linked:
+            self._linked(event, now_s)
+        elif type(event) is Lost:
+            self._lost(event, now_s)
+        elif type(event) is ConnectFailed:
+            self._connect_failed(event, now_s)
+        else:
+            self._ask(cast("Call", event))
+        self._close_if_ended()
+        return desk.take()
+
+    # Events.
+
+    def _received(self, event: Received, now_s: float) -> None:
+        desk, message = self._desk, event.message
+        if event.link == self._member.link:
+            actions = self._member.received(message, now_s)
+            if actions is not None:
+                desk.actions += actions
+                if type(message) is Joined:
+                    desk.reached(SCHEDULER_RANK)
+                self._follow_view()
+                return
+        if self._answers.take(message, event.payload):
+            return
+        if type(message) is Attached:
+            self._attached(event.link)
+        elif type(message) is LeaveAck:
+            self._left()
+        else:
+            text = f"ignored a {type(message).__name__}, which is not for a worker"
+            desk.actions.append(Log("warning", text))
+
+    def _follow_view(self) -> None:
+        member, desk = self._member, self._desk
+        if member.view == self._view or member.ended is not None:
+            return
+        if self._view == 0:
+            assert member.node is not None
+            config, rank = member.config, member.node.rank
+            shards, workers = config.num_shards, config.num_workers
+            desk.lanes.rank = rank
+            desk.lanes.span = (rank * shards // workers, (rank + 1) * shards // workers)
+            desk.actions += desk.routes.begin(list(member.nodes.values()))
+            for server in desk.routes.ranks():
+                desk.lanes.add_server(server)
+        self._view = member.view
+        desk.view_changed()
+
+    def _attached(self, link: int) -> None:
+        desk = self._desk
+        server = desk.routes.server_at(link)
+        if server is None or desk.routes.link_to(server) == link:
+            return
+        desk.routes.attached(link)
+        desk.reached(server)
+        self._complete_ready()
+
+    def _complete_ready(self) -> None:
+        if not self._member.started or not self._desk.routes.complete:
+            return
+        for number in self._ready_calls:
+            call = self._desk.calls.get(number)
+            if call is not None:
+                self._desk.complete(call, self._member.started)
+        self._ready_calls.clear()
+
+    def _linked(self, event: Linked, now_s: float) -> None:
+        if event.node.role is Role.SERVER:
+            self._desk.actions += self._desk.routes.linked(
+                event.link, event.node, self._attach(), now_s
+            )
+        else:
+            self._desk.actions += self._member.linked(event.link, now_s)
+
+    def _lost(self, event: Lost, now_s: float) -> None:
+        if event.link == self._member.link:
+            self._desk.actions += self._member.lost_link(event.reason, now_s)
+        else:
+            self._desk.actions += self._desk.routes.lost(event.link, event.reason)
+
+    def _connect_failed(self, event: ConnectFailed, now_s: float) -> None:
+        if event.node.role is Role.SERVER:
+            self._desk.routes.connect_failed(event.node, now_s)
+        else:
+            self._desk.actions += self._member.connect_failed(event.reason, now_s)
+
+    def _tick(self, now_s: float) -> None:
+        desk = self._desk
+        desk.actions += self._member.tick(now_s)
+        if self._view:
+            desk.actions += desk.routes.tick(self._attach(), now_s)
+        desk.tick()
+
+    def _attach(self) -> Attach:
+        member = self._member
+        assert member.node is not None
+        return Attach(member.node, member.incarnation, member.view)
+
+    # The end.
+
+    def _left(self) -> None:
+        desk = self._desk
+        for call in desk.calls.all():
+            if isinstance(call.call, LeaveCall):
+                desk.complete(call)
+                self._member.leave()
+
+    def _close_if_ended(self) -> None:
+        desk, ended = self._desk, self._member.ended
+        if ended is None:
+            return
+        for call in desk.calls.all():
+            if isinstance(call.call, LeaveCall) and self._member.leaving:
+                desk.complete(call)
+        desk.abandon(self._over())
+        desk.actions += [Close(link) for link in desk.routes.links()]
+        if self._member.link is not None:
+            desk.actions.append(Close(self._member.link))
+        desk.actions.append(ended)
+
+    def _over(self) -> BiremeError:
+        ended = self._member.ended
+        assert ended is not None
+        if ended.exit_code == 0:
+            return StateError(f"this worker's part in the job is over: {ended.text}")
+        return JobAborted(ended.text)
+
+    # Calls.
+
+    def _ask(self, call: Call) -> None:
+        early = isinstance(call, ReadyCall | LeaveCall)
+        if self._view == 0 and not early:
+            error = StateError("the job has not started; wait for it first")
+            self._desk.actions.append(Fail(call.call, error))
+            return
+        try:
+            self._askers[type(call)](call)
+        except BiremeError as error:
+            self._desk.actions.append(Fail(call.call, error))
+
+    def _ask_ready(self, call: ReadyCall) -> None:
+        self._desk.calls.open(call, self._desk.now_s)
+        self._ready_calls.append(call.call)
+        self._complete_ready()
+
+    def _ask_declare(self, call: DeclareCall) -> None:
+        opened = self._desk.calls.open(call, self._desk.now_s)
+        number = self._desk.next_number()
+        self._desk.post(DeclareRequest(number, opened, call.store, call.keys))
+
+    def _ask_init(self, call: InitCall) -> None:
+        slots = [(entry.key_id, entry.index) for entry, _ in call.entries]
+        lanes = self._lanes(slots)
+        opened = self._open(call, len(lanes))
+        for lane, item in zip(lanes, call.entries, strict=True):
+            self._desk.lanes.hand_in(opened, lane, item, is_push=False)
+
+    def _ask_push(self, call: PushCall) -> None:
+        if not call.weight >= 0:
+            raise ConfigError(f"a push's weight must be >= 0, got {call.weight}")
+        lanes = self._lanes([entry[:2] for entry in call.entries])
+        opened = self._open(call, len(lanes))
+        hand_in = self._desk.lanes.hand_in
+        for lane, item in zip(lanes, call.entries, strict=True):
+            hand_in(opened, lane, item, is_push=True)
+
+    def _ask_pull(self, call: PullCall) -> None:
+        desk = self._desk
+        lanes = self._lanes(call.slots)
+        opened = self._open(call, len(lanes))
+        by_server: dict[int, dict[tuple[int, int], int]] = {}
+        for slot, lane in zip(call.slots, lanes, strict=True):
+            by_server.setdefault(lane.server, {})[slot] = lane.number + lane.pending
+        for server, slots in by_server.items():
+            desk.post(PullRequest(desk.next_number(), opened, server, slots, call.priority))
+
+    def _ask_rows(self, call: RowsCall) -> None:
+        desk, slot = self._desk, (call.key_id, call.index)
+        (lane,) = self._lanes([slot])
+        opened = desk.calls.open(call, desk.now_s)
+        least = lane.number + lane.pending
+        rows = (call.payload, call.num_ids)
+        number = desk.next_number()
+        desk.post(RowsRequest(number, opened, lane.server, slot, least, rows, call.priority))
+
+    def _ask_command(self, call: CommandCall) -> None:
+        desk = self._desk
+        servers = desk.routes.ranks()
+        unknown = sorted(set(call.pieces) - set(servers))
+        if unknown:
+            raise ConfigError(f"there is no S[{unknown[0]}]; the servers are {servers}")
+        opened = desk.calls.open(call, desk.now_s, len(servers))
+        for server in servers:
+            piece = call.pieces.get(server)
+            request = CommandRequest(
+                desk.next_number(), opened, server, call.store, call.command, call.body, piece
+            )
+            desk.lanes.command(request)
+
+    def _ask_barrier(self, call: BarrierCall) -> None:
+        desk = self._desk
+        opened = desk.calls.open(call, desk.now_s)
+        waiting = sum(
+            isinstance(each, BarrierRequest) and each.name == call.name
+            for each in desk.requests.values()
+        )
+        number = desk.barriers.get(call.name, 0) + waiting
+        desk.post(BarrierRequest(desk.next_number(), opened, call.name, number))
+
+    def _ask_resume(self, call: ResumeCall) -> None:
+        desk = self._desk
+        wanted = set(call.key_ids)
+        lanes = [lane for slot, lane in desk.lanes.by_slot.items() if slot[0] in wanted]
+        unknown = sorted(wanted - {slot[0] for slot in desk.lanes.by_slot})
+        if unknown:
+            raise UnknownKeyError(f"key number {unknown[0]} was not declared by this worker")
+        if any(lane.pending or lane.busy for lane in lanes):
+            raise StateError("a replacement resumes before its first push, not after")
+        servers = desk.routes.ranks()
+        opened = desk.calls.open(call, desk.now_s, len(servers))
+        for server in servers:
+            desk.post(RoundsRequest(desk.next_number(), opened, server, call.key_ids))
+
+    def _ask_status(self, call: StatusCall) -> None:
+        desk, role = self._desk, call.node.role
+        if role is Role.WORKER or (
+            role is Role.SERVER and call.node.rank not in desk.routes.ranks()
+        ):
+            raise ConfigError(f"a worker can ask the scheduler and the servers, not {call.node}")
+        rank = call.node.rank if role is Role.SERVER else SCHEDULER_RANK
+        opened = desk.calls.open(call, desk.now_s)
+        desk.post(StatusQuestion(desk.next_number(), opened, rank))
+
+    def _ask_leave(self, call: LeaveCall) -> None:
+        desk = self._desk
+        for each in desk.calls.all():
+            desk.fail(each, StateError("the worker leaves the job"))
+        self._member.leaving = not call.reason
+        opened = desk.calls.open(call, desk.now_s)
+        desk.post(LeaveRequest(desk.next_number(), opened, call.reason))
+
+    def _open(self, call: InitCall | PushCall | PullCall, parts: int) -> OpenCall:
+        opened = self._desk.calls.open(call, self._desk.now_s, parts)
+        if not parts:
+            self._desk.complete(opened)
+        return opened
+
+    def _lanes(self, slots: "Iterable[tuple[int, int]]") -> list[Lane]:
+        """Return the lane of each slot.
+
+        Raises:
+            UnknownKeyError: A slot is of no declared key.
+            ConfigError: A slot appears twice.
+        """
+        by_slot = self._desk.lanes.by_slot
+        slots = list(slots)
+        try:
+            lanes = [by_slot[slot] for slot in slots]
+        except KeyError as error:
+            key_id, index = error.args[0]
+            raise UnknownKeyError(
+                f"slice {index} of key number {key_id} was not declared by this worker"
+            ) from None
+        if len(set(slots)) != len(slots):
+            raise ConfigError("a slice appears twice in one call; sum its values before")
+        return lanes

@@ -1,0 +1,225 @@
+"""What a keyed store offers. Plug-ins subclass :class:`KVStoreBase`; ours :class:`KVStore`."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias, TypeVar
+
+import torch
+
+from bireme.errors import ConfigError, UnsupportedError
+
+if TYPE_CHECKING:
+    from bireme.compress.base import Compressor
+    from bireme.kvstore.optimizer import OptimizerSpec
+
+__all__ = ("KVStore", "KVStoreBase", "Key", "Plugin", "Updater", "Values")
+
+Key: TypeAlias = int | str
+"""A key: integers or strings, never both in one store."""
+
+Values: TypeAlias = torch.Tensor | Sequence[torch.Tensor] | Sequence[Sequence[torch.Tensor]]
+"""A tensor; one tensor per device; or, for a list of keys, one of these for each key."""
+
+Plugin = TypeVar("Plugin", bound="type[KVStoreBase]")
+"""A plug-in's class, which the decorator hands back."""
+
+Updater: TypeAlias = Callable[[Key, torch.Tensor, torch.Tensor], None]
+"""``updater(key, merged, stored)`` changes ``stored`` in place."""
+
+
+class KVStoreBase(ABC):
+    """The least that a plug-in store must offer: broadcast, pushpull and who it is.
+
+    Register a subclass with :func:`bireme.kvstore.register`; ``create`` then knows it by its
+    lower-cased class name.
+
+    Source:
+        MXNet 1.9 ``python/mxnet/kvstore/base.py`` (same required and optional methods).
+    """
+
+    OPTIMIZER: ClassVar[str] = "optimizer"
+    """The capability to run an optimizer in the store."""
+
+    @staticmethod
+    def register(cls: Plugin) -> Plugin:
+        """Make a plug-in store known to ``create``: :func:`bireme.kvstore.register`."""
+        # Imported on use: the registry imports this module.
+        from bireme.kvstore.registry import register
+
+        return register(cls)
+
+    @property
+    @abstractmethod
+    def type(self) -> str:
+        """The lower-cased name the store was created under."""
+
+    @property
+    @abstractmethod
+    def rank(self) -> int:
+        """This worker's number, 0 <= rank < num_workers."""
+
+    @property
+    @abstractmethod
+    def num_workers(self) -> int:
+        """How many workers share the store."""
+
+    @abstractmethod
+    def broadcast(
+        self, key: Key | Sequence[Key], value: Values, out: Values, priority: int = 0
+    ) -> None:
+        """Initialise ``key`` with rank 0's ``value`` and write it into every ``out``."""
+
+    @abstractmethod
+    def pushpull(
+        self,
+        key: Key | Sequence[Key],
+        value: Values,
+        out: Values | None = None,
+        priority: int = 0,
+    ) -> None:
+        """Push ``value``, then pull the result into ``out`` (into ``value`` when ``None``)."""
+
+    def is_capable(self, capability: str) -> bool:
+        """Return whether the store has ``capability``; the one known is ``"optimizer"``.
+
+        Raises:
+            ConfigError: The capability is unknown.
+        """
+        if not isinstance(capability, str) or capability.lower() != self.OPTIMIZER:
+            raise ConfigError(f"unknown capability {capability!r}; the one known is 'optimizer'")
+        return False
+
+    def set_optimizer(self, optimizer: "torch.optim.Optimizer | OptimizerSpec") -> None:
+        """Run ``optimizer`` in the store on every push."""
+        raise UnsupportedError(f"a {self.type!r} store runs no optimizer; update on the worker")
+
+    def save_optimizer_states(self, path: str) -> None:
+        """Write the optimizer's state to ``path``."""
+        raise UnsupportedError(f"a {self.type!r} store runs no optimizer, so it has no state")
+
+    def load_optimizer_states(self, path: str) -> None:
+        """Read what :meth:`save_optimizer_states` wrote."""
+        raise UnsupportedError(f"a {self.type!r} store runs no optimizer, so it has no state")
+
+
+class KVStore(KVStoreBase):
+    """A keyed store: push gradients or values, pull the current value.
+
+    Values are dense tensors, or row-sparse ones: ``torch.sparse_coo`` with exactly one sparse
+    dimension, the first. A key keeps the shape, dtype and layout that it was initialised with
+    (a dense key also takes row-sparse gradients).
+
+    Guarantees:
+        Values pushed for one key in one call are summed (half types in float32). Without an
+        updater or optimizer the sum replaces the stored value; with one, the updater applies
+        it. The store never keeps a reference to a tensor that it was given. A pull that starts
+        after a push of the same key has returned, in any thread, sees that push. Calls for one
+        key are atomic; calls for different keys may interleave. A call that raises changes
+        nothing.
+
+    Source:
+        MXNet 1.9 ``python/mxnet/kvstore/kvstore.py``.
+    """
+
+    @abstractmethod
+    def init(self, key: Key | Sequence[Key], value: Values) -> None:
+        """Give ``key`` its first value: rank 0's, on every worker.
+
+        Raises:
+            StateError: The key exists already.
+            ConfigError: Integer and string keys are mixed, or the value is not a tensor.
+        """
+
+    @abstractmethod
+    def push(self, key: Key | Sequence[Key], value: Values, priority: int = 0) -> None:
+        """Sum ``value`` over devices (and workers) and give the sum to the updater.
+
+        Args:
+            key: One key or a list; a key that appears twice gets the sum of both values.
+            value: A tensor, a list (one per device), or one of these for each key.
+            priority: Higher goes first where the store reorders; no effect on the result.
+
+        Raises:
+            UnknownKeyError: A key was never initialised.
+            ConfigError: Shape, dtype, layout or number of values does not fit.
+        """
+
+    @abstractmethod
+    def pull(
+        self, key: Key | Sequence[Key], out: Values | None = None, priority: int = 0
+    ) -> torch.Tensor | list[torch.Tensor] | None:
+        """Write the current value into every ``out``.
+
+        Returns:
+            ``None``; or, when ``out`` is ``None``, a copy of the value (a list of them for a
+            list of keys), on the device that holds it.
+
+        Raises:
+            UnknownKeyError: A key was never initialised.
+            ConfigError: Shape or dtype of an ``out`` does not fit, or an ``out`` is sparse
+                (use :meth:`row_sparse_pull`).
+        """
+
+    @abstractmethod
+    def row_sparse_pull(
+        self,
+        key: Key | Sequence[Key],
+        out: Values | None = None,
+        row_ids: Values | None = None,
+        priority: int = 0,
+    ) -> torch.Tensor | list[torch.Tensor] | None:
+        """Fetch only the rows ``row_ids`` of a value, as a row-sparse tensor.
+
+        Args:
+            key: One key or a list.
+            out: Row-sparse tensors whose content is replaced; a new one when ``None``.
+            row_ids: Integer tensors of any shape; repeated and unsorted ids are allowed. One
+                for all ``out`` of a key, or one for each.
+            priority: As in :meth:`push`.
+
+        Raises:
+            ConfigError: A row id is out of range, or an ``out`` is dense.
+        """
+
+    @abstractmethod
+    def set_updater(self, updater: Updater | None) -> None:
+        """Call ``updater(key, merged, stored)`` on every push; ``None`` goes back to assigning."""
+
+    @abstractmethod
+    def set_gradient_compression(
+        self, compression: "Mapping[str, object] | Compressor | None"
+    ) -> None:
+        """Compress what is pushed from now on; ``None`` switches compression off.
+
+        Raises:
+            ConfigError: The type or a parameter is unknown.
+            UnsupportedError: This store does not compress.
+        """
+
+    @abstractmethod
+    def barrier(self) -> None:
+        """Return when every worker has called it."""
+
+    @abstractmethod
+    def wait_all(self) -> None:
+        """Return when everything this worker has pushed and pulled is done."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave the store and free what it holds; a second call does nothing."""
+
+    @abstractmethod
+    def num_dead_nodes(self) -> int:
+        """Return how many nodes of the job are known to be dead; 0 in one process."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

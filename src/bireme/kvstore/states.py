@@ -1,0 +1,146 @@
+"""The file that holds optimizer state: safetensors with a JSON header, so that it cannot hold code.
+
+Stores call :func:`save` and :func:`load`; both check everything before they change anything.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from bireme.errors import ConfigError, DataError, UnsupportedError
+from bireme.kvstore.base import Key
+from bireme.kvstore.optimizer import OptimizerSpec
+
+__all__ = ("load", "save")
+
+FORMAT = "bireme-optimizer-states-1"
+
+States = Mapping[Key, Mapping[str, object]]
+
+
+def save(path: str, spec: OptimizerSpec, states: States) -> None:
+    """Write ``states`` to ``path``; a reader sees the old file or the whole new one.
+
+    Args:
+        path: Where to; replaced if it exists.
+        spec: The optimizer the states belong to.
+        states: Tensors and plain numbers by name, for each key.
+
+    Raises:
+        UnsupportedError: A state is neither a tensor nor a plain number.
+        OSError: The file cannot be written.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    keys = []
+    for number, (key, state) in enumerate(states.items()):
+        entry: dict[str, object] = {}
+        for name, value in state.items():
+            entry[name] = _packed(f"{number}.{name}", value, tensors)
+        keys.append({"key": key, "state": entry})
+    header = json.dumps({"format": FORMAT, "optimizer": spec.name, "keys": keys})
+    folder = os.path.dirname(os.path.abspath(path))
+    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".states-", suffix=".tmp")
+    os.close(handle)
+    try:
+        save_file(tensors, temporary, metadata={"bireme": header})
+        with open(temporary, "rb") as written:
+            os.fsync(written.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def load(
+    path: str, spec: OptimizerSpec, stored: Mapping[Key, torch.Tensor]
+) -> dict[Key, dict[str, object]]:
+    """Read what :func:`save` wrote.
+
+    Args:
+        path: The file.
+        spec: The optimizer that will use the states.
+        stored: The value of every key of the store.
+
+    Raises:
+        DataError: The file is truncated, corrupt, or of another format.
+        ConfigError: It belongs to another optimizer, or to keys that the store does not hold.
+        OSError: The file cannot be read.
+    """
+    with open(path, "rb"):
+        pass
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {}).get("bireme", "{}"))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}
+    except (SafetensorError, ValueError) as error:
+        raise DataError(f"{path} is no readable file of optimizer states: {error}") from error
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise DataError(f"{path} holds no optimizer states written by save_optimizer_states")
+    try:
+        name, states = header["optimizer"], _read(header["keys"], tensors)
+    except (KeyError, TypeError, AttributeError, RuntimeError) as error:
+        raise DataError(f"{path} does not hold what its header names: {error!r}") from error
+    if name != spec.name:
+        raise ConfigError(f"{path} holds states of {name}, but the store runs {spec.name}")
+    for key, state in states.items():
+        if key not in stored:
+            raise ConfigError(
+                f"{path} holds a state for key {key!r}, which the store does not have; init it "
+                "first"
+            )
+        _check_shapes(path, key, state, stored[key])
+    return states
+
+
+def _packed(name: str, value: object, tensors: dict[str, torch.Tensor]) -> dict[str, object]:
+    if isinstance(value, torch.Tensor) and value.layout is torch.sparse_coo:
+        value = value.detach().coalesce()
+        tensors[f"{name}.rows"] = value.indices()[0].contiguous()
+        tensors[f"{name}.values"] = value.values().contiguous()
+        return {"rows": f"{name}.rows", "values": f"{name}.values", "shape": list(value.shape)}
+    if isinstance(value, torch.Tensor):
+        # A copy, because safetensors refuses tensors that share memory.
+        tensors[name] = value.detach().clone(memory_format=torch.contiguous_format)
+        return {"tensor": name}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return {"plain": value}
+    raise UnsupportedError(f"cannot save optimizer state {name} of type {type(value).__name__}")
+
+
+def _read(
+    items: Sequence[Mapping[str, Any]], tensors: Mapping[str, torch.Tensor]
+) -> dict[Key, dict[str, object]]:
+    return {
+        item["key"]: {name: _unpacked(packed, tensors) for name, packed in item["state"].items()}
+        for item in items
+    }
+
+
+def _unpacked(packed: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> object:
+    if "plain" in packed:
+        return packed["plain"]
+    if "tensor" in packed:
+        return tensors[packed["tensor"]]
+    rows, values = tensors[packed["rows"]], tensors[packed["values"]]
+    return torch.sparse_coo_tensor(
+        rows[None], values, packed["shape"], check_invariants=True
+    ).coalesce()
+
+
+def _check_shapes(path: str, key: Key, state: Mapping[str, object], value: torch.Tensor) -> None:
+    # A state is a scalar, like its value, or (for factored moments) of the same rank.
+    for name, each in state.items():
+        if not isinstance(each, torch.Tensor) or each.dim() == 0 or each.shape == value.shape:
+            continue
+        sizes = zip(each.shape, value.shape, strict=False)
+        if each.dim() != value.dim() or any(a not in (1, b) for a, b in sizes):
+            raise ConfigError(
+                f"{path}: state {name!r} of key {key!r} has shape {tuple(each.shape)}, but the "
+                f"stored value has {tuple(value.shape)}"
+            )

@@ -1,0 +1,155 @@
+"""One process of a job on this machine: started in a group of its own, heard, and ended with it."""
+
+import os
+import signal
+import subprocess
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import BinaryIO
+
+from bireme.errors import ConfigError
+from bireme.launch.exits import Exit
+from bireme.launch.job import ProcessPlan
+from bireme.launch.lines import LineBuffer
+
+__all__ = ("TAIL_LINES", "Child")
+
+TAIL_LINES = 20
+"""Last lines of output that are kept for the report of a failure."""
+
+_READ_BYTES = 64 << 10
+_MOST_AFTER_THE_END = 64
+
+OnLine = Callable[[str, bool], None]
+
+
+class Child:
+    """A running process and the lines that it has printed.
+
+    Args:
+        plan: What to start.
+        on_line: Called with each line, and whether it came by standard error.
+        register: Called in the child before it runs the command; takes no locks.
+        pass_fds: Descriptors that the process inherits.
+        log: Takes the process's output as it is; closed with the child.
+
+    Raises:
+        ConfigError: The command cannot be run.
+    """
+
+    def __init__(
+        self,
+        plan: ProcessPlan,
+        on_line: OnLine,
+        *,
+        register: Callable[[], object],
+        pass_fds: tuple[int, ...] = (),
+        log: BinaryIO | None = None,
+    ) -> None:
+        self.plan = plan
+        self._on_line = on_line
+        self._log = log
+        self.tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._process = _start(plan.command, plan.env, register, pass_fds)
+        self.pid = self._process.pid
+        self._buffers: dict[int, LineBuffer] = {}
+        self._stdout, self._stderr = _fd(self._process.stdout), _fd(self._process.stderr)
+        for fd in self.fds:
+            os.set_blocking(fd, False)
+            self._buffers[fd] = LineBuffer()
+        self.exit_fd = os.pidfd_open(self.pid) if hasattr(os, "pidfd_open") else None
+
+    @property
+    def fds(self) -> tuple[int, int]:
+        """The descriptors to wait for output on: standard output and standard error."""
+        return self._stdout, self._stderr
+
+    def read(self, fd: int) -> bool:
+        """Take what the process has written to ``fd``, and return whether there can be more."""
+        try:
+            data = os.read(fd, _READ_BYTES)
+        except BlockingIOError:
+            return True
+        if self._log is not None:
+            self._log.write(data)
+        buffer = self._buffers[fd]
+        self._show(fd, buffer.feed(data) if data else buffer.finish())
+        return bool(data)
+
+    def poll(self) -> Exit | None:
+        """Return how the process ended, or ``None`` while it runs.
+
+        What the process itself has started and left behind is ended with it.
+        """
+        if hasattr(os, "waitid"):
+            # The zombie keeps its number until it is reaped: the group is surely still its own.
+            flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+            if os.waitid(os.P_PID, self.pid, flags) is None:
+                return None
+        elif self._process.poll() is None:
+            return None
+        self.signal(signal.SIGKILL)
+        return Exit(self._process.wait())
+
+    def signal(self, signum: int) -> None:
+        """Send a signal to the process and to whatever it has started."""
+        try:
+            os.killpg(self.pid, signum)
+        except (ProcessLookupError, PermissionError):
+            return
+
+    def close(self) -> None:
+        """Take the rest of the output, and give everything back."""
+        for fd in self.fds:
+            # A process that left the group may hold the other end open for ever.
+            for _ in range(_MOST_AFTER_THE_END):
+                if not self._has_output(fd):
+                    break
+            self._show(fd, self._buffers[fd].finish())
+        for pipe in (self._process.stdout, self._process.stderr, self._log):
+            if pipe is not None:
+                pipe.close()
+        if self.exit_fd is not None:
+            os.close(self.exit_fd)
+
+    def _has_output(self, fd: int) -> bool:
+        try:
+            data = os.read(fd, _READ_BYTES)
+        except BlockingIOError:
+            return False
+        if self._log is not None:
+            self._log.write(data)
+        self._show(fd, self._buffers[fd].feed(data))
+        return bool(data)
+
+    def _show(self, fd: int, lines: list[str]) -> None:
+        for line in lines:
+            self.tail.append(line)
+            self._on_line(line, fd == self._stderr)
+
+
+def _start(
+    command: tuple[str, ...],
+    env: Mapping[str, str],
+    register: Callable[[], object],
+    pass_fds: tuple[int, ...],
+) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            command,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+            pass_fds=pass_fds,
+            preexec_fn=register,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ConfigError(f"cannot run {command[0]!r}: {error}") from error
+
+
+def _fd(pipe: object) -> int:
+    assert pipe is not None
+    return int(pipe.fileno())  # type: ignore[attr-defined]

@@ -1,0 +1,58 @@
+"""How a process ended: in words, and as an exit code of the launcher's own. Pure."""
+
+import signal
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = ("Exit", "names_an_abort")
+
+_ABORTS = ("JobAborted", "NodeLost")
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """The end of a process.
+
+    Args:
+        status: What ``subprocess`` calls the return code: negative for a signal.
+
+    Example:
+        >>> str(Exit(-9)), Exit(-9).code
+        ('was killed by SIGKILL (exit code 137)', 137)
+        >>> str(Exit(3)), Exit(0).failed
+        ('ended with exit code 3', False)
+    """
+
+    status: int
+
+    @property
+    def failed(self) -> bool:
+        """Whether the process did not end with exit code 0."""
+        return self.status != 0
+
+    @property
+    def code(self) -> int:
+        """The exit code as a shell shows it: 128 and the signal's number for a signal."""
+        return self.status if self.status >= 0 else 128 - self.status
+
+    def __str__(self) -> str:
+        if self.status >= 0:
+            return f"ended with exit code {self.status}"
+        return f"was killed by {_signal_name(-self.status)} (exit code {self.code})"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def names_an_abort(lines: Iterable[str]) -> bool:
+    """Return whether a process's last lines say that it ended because another one had failed.
+
+    Example:
+        >>> names_an_abort(["bireme.errors.JobAborted: W[1] on leda: killed"])
+        True
+    """
+    return any(word in line for line in lines for word in _ABORTS)

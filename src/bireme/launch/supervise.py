@@ -1,0 +1,286 @@
+"""What a launcher does when its processes end, and when it is told to stop. Pure.
+
+``Supervisor.handle(event, now_s)`` takes what happened and returns what to do; the launcher's
+shell does it. Virtual time and real time are the same to it.
+"""
+
+import signal
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from bireme.launch.exits import Exit
+from bireme.types.choices import DeathPolicy
+from bireme.types.nodes import NodeId, Role
+
+__all__ = (
+    "Action",
+    "Event",
+    "Exited",
+    "Finish",
+    "Interrupted",
+    "Limits",
+    "Report",
+    "Restart",
+    "Say",
+    "Send",
+    "Supervisor",
+    "Tick",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """A process ended. ``follows`` another's end when it says so itself."""
+
+    node: NodeId
+    exit: Exit
+    follows: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The launcher got this signal."""
+
+    signum: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time went by."""
+
+
+Event = Exited | Interrupted | Tick
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a signal to the process groups of these nodes."""
+
+    nodes: tuple[NodeId, ...]
+    signum: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """Start this node's process again."""
+
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Tell the user that this node failed, how, and what it said last."""
+
+    node: NodeId
+    exit: Exit
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Tell the user."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Every process has ended; so does the launcher."""
+
+    exit_code: int
+
+
+Action = Send | Restart | Report | Say | Finish
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How long a launcher waits, in seconds."""
+
+    settle_s: float = 1.0
+    """After a failure, for the others to notice it and to end by themselves."""
+    culprit_s: float = 5.0
+    """After a process ended because of another, for that other one to end."""
+    interrupt_s: float = 10.0
+    """After Ctrl-C was passed on, until SIGTERM."""
+    grace_s: float = 5.0
+    """After SIGTERM, until SIGKILL."""
+    drain_s: float = 30.0
+    """After the last worker has ended well, for servers and scheduler to leave."""
+
+
+class _Phase(StrEnum):
+    RUNNING = "running"
+    SETTLING = "settling"
+    INTERRUPTED = "interrupted"
+    TERMINATING = "terminating"
+    KILLING = "killing"
+    FINISHED = "finished"
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """Watches over the processes of one job.
+
+    Args:
+        nodes: Every node; all of them have been started.
+        policy: What the death of a worker means.
+        max_restarts: How often each worker may be started again under ``wait``.
+        limits: How long to wait for what.
+
+    Guarantees:
+        ``Finish`` comes once, when no process is left, and within the sum of the limits after a
+        failure or an interruption.
+
+    Example:
+        >>> from bireme.types import worker
+        >>> job = Supervisor([worker(0)])
+        >>> job.handle(Exited(worker(0), Exit(0)), now_s=1.0)
+        [Finish(exit_code=0)]
+    """
+
+    nodes: Iterable[NodeId]
+    policy: DeathPolicy = DeathPolicy.ABORT
+    max_restarts: int = 3
+    limits: Limits = field(default_factory=Limits)
+    alive: set[NodeId] = field(init=False)
+    _phase: _Phase = field(init=False, default=_Phase.RUNNING)
+    _deadline_s: float | None = field(init=False, default=None)
+    _exit_code: int = field(init=False, default=0)
+    _failures: list[Exited] = field(init=False, default_factory=list)
+    _restarts: dict[NodeId, int] = field(init=False, default_factory=dict)
+    _num_good: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.alive = set(self.nodes)
+
+    def handle(self, event: Event, now_s: float) -> list[Action]:
+        """Take what happened at ``now_s`` and return what to do about it, in order."""
+        actions: list[Action] = []
+        match event:
+            case Exited():
+                self._exited(event, now_s, actions)
+            case Interrupted(signum):
+                self._interrupted(signum, now_s, actions)
+            case Tick():
+                pass
+        self._advance(now_s, actions)
+        return actions
+
+    def next_deadline_s(self) -> float | None:
+        """Return when a ``Tick`` is due, or ``None``."""
+        return self._deadline_s
+
+    def _exited(self, event: Exited, now_s: float, actions: list[Action]) -> None:
+        self.alive.discard(event.node)
+        if self._phase is _Phase.RUNNING:
+            if not event.exit.failed:
+                self._num_good += event.node.role is Role.WORKER
+            elif not self._survives(event, actions):
+                self._failures.append(event)
+                wait_s = self.limits.culprit_s if event.follows else self.limits.settle_s
+                self._enter(_Phase.SETTLING, now_s + wait_s)
+            self._drain(now_s)
+        elif self._phase is _Phase.SETTLING and event.exit.failed:
+            self._failures.append(event)
+            if not event.follows and self._deadline_s is not None:
+                self._deadline_s = min(self._deadline_s, now_s + self.limits.settle_s)
+
+    def _survives(self, event: Exited, actions: list[Action]) -> bool:
+        """Whether the job goes on without this process, or with a new one in its place."""
+        if event.node.role is not Role.WORKER or event.follows:
+            return False
+        if self.policy is DeathPolicy.WAIT:
+            return self._restarted(event, actions)
+        if self.policy is DeathPolicy.CONTINUE:
+            if not self._workers() and not self._num_good:
+                return False
+            actions += [Report(event.node, event.exit), Say("the job goes on without it")]
+            return True
+        return False
+
+    def _restarted(self, event: Exited, actions: list[Action]) -> bool:
+        count = self._restarts.get(event.node, 0)
+        if count >= self.max_restarts:
+            actions.append(Say(f"{event.node} has been restarted {count} times; that is enough"))
+            return False
+        self._restarts[event.node] = count + 1
+        self.alive.add(event.node)
+        actions += [
+            Report(event.node, event.exit),
+            Say(f"restarting {event.node} ({count + 1} of {self.max_restarts})"),
+            Restart(event.node),
+        ]
+        return True
+
+    def _drain(self, now_s: float) -> None:
+        """Once the last worker is done, give the others a limit too."""
+        if self._phase is _Phase.RUNNING and not self._workers() and self._deadline_s is None:
+            self._deadline_s = now_s + self.limits.drain_s
+
+    def _interrupted(self, signum: int, now_s: float, actions: list[Action]) -> None:
+        if self._phase is _Phase.SETTLING:
+            self._conclude(actions)
+            self._terminate(now_s, actions)
+            return
+        if self._phase is not _Phase.RUNNING:
+            actions.append(Say("ending every process at once"))
+            self._kill(actions)
+            return
+        self._exit_code = 128 + signum
+        name = signal.Signals(signum).name
+        actions += [
+            Say(f"{name}: ending the job; once more ends it at once"),
+            Send(self._alive(), signum),
+        ]
+        if signum == signal.SIGINT:
+            self._enter(_Phase.INTERRUPTED, now_s + self.limits.interrupt_s)
+        else:
+            self._enter(_Phase.TERMINATING, now_s + self.limits.grace_s)
+
+    def _advance(self, now_s: float, actions: list[Action]) -> None:
+        """Move on when a limit has passed, and finish when nothing is left."""
+        late = self._deadline_s is not None and now_s >= self._deadline_s
+        if self._phase is _Phase.SETTLING and (late or not self.alive):
+            self._conclude(actions)
+            self._terminate(now_s, actions)
+        elif late and self._phase is _Phase.RUNNING:
+            names = ", ".join(map(str, self._alive()))
+            actions.append(
+                Say(f"all workers have ended, but {names} did not within {self.limits.drain_s:g} s")
+            )
+            self._terminate(now_s, actions)
+        elif late and self._phase is _Phase.INTERRUPTED:
+            self._terminate(now_s, actions)
+        elif late and self._phase is _Phase.TERMINATING:
+            names = ", ".join(map(str, self._alive()))
+            actions.append(Say(f"killing {names}: still there {self.limits.grace_s:g} s later"))
+            self._kill(actions)
+        if not self.alive and self._phase is not _Phase.FINISHED:
+            self._enter(_Phase.FINISHED, None)
+            actions.append(Finish(self._exit_code))
+
+    def _conclude(self, actions: list[Action]) -> None:
+        """Name the failure that caused the others, and take its exit code."""
+        causes = [each for each in self._failures if not each.follows] or self._failures
+        culprit = causes[0]
+        self._exit_code = culprit.exit.code
+        actions.append(Report(culprit.node, culprit.exit))
+
+    def _terminate(self, now_s: float, actions: list[Action]) -> None:
+        if self.alive:
+            actions.append(Send(self._alive(), signal.SIGTERM))
+        self._enter(_Phase.TERMINATING, now_s + self.limits.grace_s)
+
+    def _kill(self, actions: list[Action]) -> None:
+        actions.append(Send(self._alive(), signal.SIGKILL))
+        self._enter(_Phase.KILLING, None)
+
+    def _enter(self, phase: _Phase, deadline_s: float | None) -> None:
+        self._phase, self._deadline_s = phase, deadline_s
+
+    def _alive(self) -> tuple[NodeId, ...]:
+        return tuple(sorted(self.alive))
+
+    def _workers(self) -> list[NodeId]:
+        return [node for node in self.alive if node.role is Role.WORKER]

@@ -1,0 +1,137 @@
+"""A whole job in one process: scheduler, servers and workers under virtual time.
+
+Runs the product's own state machines, so that what holds here holds there. Used by the scenario
+tests and by tools that ask what a job would do.
+"""
+
+from collections.abc import Callable
+
+from bireme.core.member import Identity
+from bireme.core.scheduler import SchedulerCore
+from bireme.core.server import ServerCore
+from bireme.core.worker import WorkerCore
+from bireme.sim.clock import Clock
+from bireme.sim.network import Faults, Network
+from bireme.sim.process import Process, Script, User
+from bireme.sim.values import FloatValues
+from bireme.types.nodes import SCHEDULER, NodeId, Role, server, worker
+from bireme.wire.messages import JobConfig
+
+__all__ = ("Cluster",)
+
+
+class Cluster:
+    """A job and the network between its processes.
+
+    Args:
+        config: As the launcher would settle it.
+        script: Makes each worker's user; called with the user and the rank.
+        seed: Of all that is left to chance.
+        faults: Of the network, from the beginning.
+        check_codec: Send every message through the wire's codec.
+        bundle_bytes: As for the roles.
+        keep_history: Have the servers keep the total of every round.
+
+    Example:
+        >>> from bireme.core.calls import LeaveCall, ReadyCall
+        >>> def script(user, rank):
+        ...     yield [ReadyCall(user.number(), 10.0)]
+        ...     yield [LeaveCall(user.number(), 10.0)]
+        >>> cluster = Cluster(JobConfig(2, 1, 2), script)
+        >>> cluster.run(until_s=10.0); cluster.exit_codes()
+        {H: 0, S[0]: 0, W[0]: 0, W[1]: 0}
+    """
+
+    def __init__(
+        self,
+        config: JobConfig,
+        script: Callable[[User, int], Script],
+        *,
+        seed: int = 0,
+        faults: Faults | None = None,
+        check_codec: bool = True,
+        bundle_bytes: int = 1 << 20,
+        keep_history: bool = False,
+    ) -> None:
+        self._keep_history = keep_history
+        self.config = config
+        self.clock = Clock()
+        self.network = Network(self.clock, seed=seed, faults=faults, check_codec=check_codec)
+        self.values: list[FloatValues] = []
+        self.processes: dict[NodeId, Process] = {}
+        """The newest process of each node."""
+        self.gone: list[tuple[NodeId, Process]] = []
+        """Processes that were replaced."""
+        self._script = script
+        self._bundle_bytes = bundle_bytes
+        self._num_processes = 0
+        self._check_every = 4 * (config.num_workers + config.num_servers)
+        self._start_scheduler()
+        for rank in range(config.num_servers):
+            self._start_server(rank)
+        for rank in range(config.num_workers):
+            self.start_worker(rank)
+
+    def run(self, until_s: float) -> None:
+        """Run until every process has ended, at most until ``until_s``."""
+        self.clock.run(until_s, done=self.over, check_every=self._check_every)
+
+    def over(self) -> bool:
+        """Return whether every process has ended."""
+        return not any(process.alive for process in self.processes.values())
+
+    def start_worker(self, rank: int, script: Callable[[User, int], Script] | None = None) -> None:
+        """Start a worker's process; one of the same rank that is there is replaced."""
+        make = script or self._script
+        core = WorkerCore(self._identity(Role.WORKER, rank), bundle_bytes=self._bundle_bytes)
+        self._begin(worker(rank), core, User(lambda user: make(user, rank)))
+
+    def user(self, rank: int) -> User:
+        """Return the user of a worker's newest process."""
+        user = self.processes[worker(rank)].user
+        assert user is not None
+        return user
+
+    def exit_codes(self) -> dict[NodeId, int | None]:
+        """Return how the newest process of each node ended; ``None`` while or if it did not."""
+        return {
+            node: None if process.exit is None else process.exit.exit_code
+            for node, process in sorted(self.processes.items())
+        }
+
+    def _start_scheduler(self) -> None:
+        core = SchedulerCore(self.config, host="host-h")
+        self._begin(SCHEDULER, core)
+
+    def _start_server(self, rank: int) -> None:
+        values = FloatValues()
+        values.keep_history = self._keep_history
+        self.values.append(values)
+        core = ServerCore(
+            self._identity(Role.SERVER, rank), values, bundle_bytes=self._bundle_bytes
+        )
+        self._begin(server(rank), core)
+
+    def _begin(
+        self,
+        node: NodeId,
+        core: SchedulerCore | ServerCore | WorkerCore,
+        user: User | None = None,
+    ) -> None:
+        if node in self.processes:
+            self.gone.append((node, self.processes[node]))
+        process = Process(core, self.clock, self.network, self.processes.get, user)
+        self.processes[node] = process
+        self.clock.after(0.0, process.start)
+
+    def _identity(self, role: Role, rank: int) -> Identity:
+        self._num_processes += 1
+        return Identity(
+            role=role,
+            rank=rank,
+            host=f"host-{role.letter.lower()}{rank}",
+            pid=self._num_processes,
+            num_workers=self.config.num_workers,
+            num_servers=self.config.num_servers,
+            start_timeout_s=self.config.start_timeout_s,
+        )

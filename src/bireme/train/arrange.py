@@ -1,0 +1,137 @@
+"""Decides whether a trainer uses a store, and where its optimizer runs.
+
+========================================  =========  ==================================
+replicas, store, compression              store      optimizer
+========================================  =========  ==================================
+one replica, name of a one-process store  none       here, untouched
+the same, with compression                used       here
+the same, ``update_on_kvstore=True``      used       in the store
+one replica, a store object or a plug-in  used       here, or in the store when asked
+several replicas                          used       here, or in the store when asked
+any, ``kvstore=None``                     none       here; an error with several replicas
+========================================  =========  ==================================
+
+The optimizer runs here unless asked otherwise, because it is the caller's own object: clipping
+between merge and update, closures, hooks and ``state_dict`` then work as in plain torch.
+"""
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import torch
+
+from bireme import kvstore as kvstores
+from bireme.compress.base import Compressor
+from bireme.errors import ConfigError, UnsupportedError
+from bireme.kvstore.base import KVStore, KVStoreBase
+from bireme.train.exchange import Exchange
+from bireme.train.lineup import Lineup
+from bireme.train.mode import Mode
+from bireme.train.plain_update import PlainUpdate
+from bireme.train.store_update import StoreUpdate, check_runs_in_store
+from bireme.train.worker_update import WorkerUpdate
+
+__all__ = ("Compression", "Wish", "arrange")
+
+Compression: TypeAlias = Mapping[str, object] | Compressor | None
+"""Arguments of :func:`bireme.compress.create`, a compressor, or none."""
+
+
+class Wish:
+    """What the caller of a trainer asked of the store.
+
+    Args:
+        kvstore: Name of a type, a store, or ``None``.
+        compression: How gradients are compressed, if at all.
+        update_on_kvstore: Where the optimizer runs; ``None`` leaves it to the trainer.
+
+    Raises:
+        ConfigError: An argument is of the wrong type, or they contradict each other.
+    """
+
+    def __init__(
+        self,
+        kvstore: str | KVStoreBase | None,
+        compression: Compression,
+        update_on_kvstore: bool | None,
+    ) -> None:
+        if kvstore is not None and not isinstance(kvstore, str | KVStoreBase):
+            raise ConfigError(
+                f"kvstore must be a type such as 'device', a store or None, got {kvstore!r:.60}"
+            )
+        if update_on_kvstore is not None and not isinstance(update_on_kvstore, bool):
+            raise ConfigError(
+                f"update_on_kvstore must be True, False or None, got {update_on_kvstore!r:.60}"
+            )
+        if kvstore is None and (compression is not None or update_on_kvstore):
+            what = "compression" if compression is not None else "update_on_kvstore=True"
+            raise ConfigError(f"{what} needs a store; leave out kvstore=None")
+        self.kvstore = kvstore
+        self.compression = compression
+        self.update_on_kvstore = update_on_kvstore
+
+    @property
+    def needs_store(self) -> bool:
+        """Whether even a single replica must go through a store."""
+        return self.compression is not None or bool(self.update_on_kvstore)
+
+
+def arrange(
+    lineup: Lineup, optimizer: torch.optim.Optimizer, wish: Wish
+) -> tuple[Mode, KVStoreBase | None]:
+    """Return how the trainer works, and the store it uses.
+
+    Args:
+        lineup: The replicas.
+        optimizer: The optimizer, over parameters of replica 0.
+        wish: What the caller asked for.
+
+    Raises:
+        ConfigError: The wish cannot be granted.
+    """
+    if wish.kvstore is None:
+        if len(lineup) > 1:
+            raise ConfigError(
+                f"{len(lineup)} replicas need a store to merge their gradients; use "
+                f"kvstore='device'"
+            )
+        return PlainUpdate(optimizer), None
+    if not isinstance(wish.kvstore, str):
+        return _with_store(lineup, optimizer, wish, wish.kvstore), wish.kvstore
+    store = kvstores.create(wish.kvstore)
+    try:
+        if len(lineup) == 1 and not wish.needs_store and _is_one_process(store):
+            _close(store)
+            return PlainUpdate(optimizer), None
+        return _with_store(lineup, optimizer, wish, store), store
+    except BaseException:
+        _close(store)
+        raise
+
+
+def _with_store(
+    lineup: Lineup, optimizer: torch.optim.Optimizer, wish: Wish, store: KVStoreBase
+) -> Mode:
+    if wish.compression is not None and not isinstance(store, KVStore):
+        raise UnsupportedError(f"a {store.type!r} store does not compress; use 'device'")
+    if wish.update_on_kvstore:
+        check_runs_in_store(optimizer, store)
+    exchange = Exchange(lineup, store)
+    if wish.update_on_kvstore:
+        mode: Mode = StoreUpdate(optimizer, exchange)
+    else:
+        mode = WorkerUpdate(optimizer, exchange, compressed=wish.compression is not None)
+        exchange.expect_sums()
+    if isinstance(store, KVStore) and wish.compression is not None:
+        store.set_gradient_compression(wish.compression)
+    exchange.introduce()
+    return mode
+
+
+def _is_one_process(store: KVStoreBase) -> bool:
+    return isinstance(store, KVStore) and store.num_workers == 1
+
+
+def _close(store: KVStoreBase) -> None:
+    if isinstance(store, KVStore):
+        store.close()

@@ -1,0 +1,126 @@
+"""Sets shares by measured speed: ``work_load_list="auto"``. Pure: times are given, not taken.
+
+Called by :class:`bireme.Module`, which measures the contexts.
+"""
+
+import math
+import statistics
+from collections import deque
+from collections.abc import Sequence
+
+from bireme.errors import ConfigError
+from bireme.train.workload import proportional_sizes
+
+__all__ = ("Balancer",)
+
+
+class Balancer:
+    """Sets the share of each context to its measured speed, and keeps it there.
+
+    Each context's samples/second pass a median of the last ``window`` steps, against single
+    slow steps, and then an exponential average. Shares change when one of them is more than
+    ``tolerance`` away from the speeds, and then all are set to the speeds exactly, so noise
+    below the tolerance moves nothing. The measured speed of a context rises more slowly than its
+    share, which makes every correction smaller than the one before: shares do not oscillate.
+
+    Args:
+        num_contexts: Number of contexts, >= 1.
+        warmup_steps: First steps to ignore: they allocate memory and pick algorithms.
+        window: Steps in the median, >= 1; also the steps before the first change.
+        smoothing: Weight of the newest median in the average, in (0, 1].
+        tolerance: Greatest relative distance of a share from the measured speeds, > 0.
+
+    Raises:
+        ConfigError: An argument is out of range.
+
+    Example:
+        >>> balancer = Balancer(2)
+        >>> for _ in range(10):
+        ...     sizes = balancer.sizes(40)
+        ...     balancer.record(sizes, [sizes[0] / 300, sizes[1] / 100])  # seconds
+        >>> balancer.sizes(40)
+        [30, 10]
+    """
+
+    measures = True
+
+    def __init__(
+        self,
+        num_contexts: int,
+        *,
+        warmup_steps: int = 2,
+        window: int = 5,
+        smoothing: float = 0.2,
+        tolerance: float = 0.05,
+    ) -> None:
+        if num_contexts < 1 or warmup_steps < 0 or window < 1:
+            raise ConfigError("a balancer needs num_contexts >= 1, warmup_steps >= 0, window >= 1")
+        if not 0 < smoothing <= 1 or not tolerance > 0:
+            raise ConfigError("a balancer needs 0 < smoothing <= 1 and tolerance > 0")
+        self._recent = [deque[float](maxlen=window) for _ in range(num_contexts)]
+        self._seen = [0] * num_contexts
+        self._speeds: list[float | None] = [None] * num_contexts
+        self._shares = [1 / num_contexts] * num_contexts
+        self._warmup_steps, self._window = warmup_steps, window
+        self._smoothing, self._tolerance = smoothing, tolerance
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """The part of each batch that each context gets; they add up to 1."""
+        return tuple(self._shares)
+
+    @property
+    def speeds(self) -> tuple[float | None, ...]:
+        """Samples/second of each context; ``None`` before it has been measured."""
+        return tuple(self._speeds)
+
+    def sizes(self, batch_size: int) -> list[int]:
+        """Return the samples of each context in a batch of ``batch_size``.
+
+        Every context gets one at least where the batch is large enough, so that it stays
+        measurable however slow it was.
+        """
+        return proportional_sizes(batch_size, self._shares)
+
+    def record(self, sizes: Sequence[int], seconds: Sequence[float]) -> None:
+        """Learn from one step.
+
+        Args:
+            sizes: Samples that each context computed; 0 teaches nothing about it.
+            seconds: Time that each context took, in seconds.
+
+        Raises:
+            ConfigError: There is not one entry for each context.
+        """
+        if not len(sizes) == len(seconds) == len(self._shares):
+            raise ConfigError(
+                f"the balancer has {len(self._shares)} contexts, got {len(sizes)} sizes and "
+                f"{len(seconds)} times"
+            )
+        for index, (size, duration_s) in enumerate(zip(sizes, seconds, strict=True)):
+            if size > 0 and duration_s > 0:
+                self._measure(index, size / duration_s)
+        self._adjust()
+
+    def _measure(self, index: int, speed: float) -> None:
+        self._seen[index] += 1
+        if self._seen[index] <= self._warmup_steps:
+            return
+        recent, before = self._recent[index], self._speeds[index]
+        recent.append(speed)
+        middle = statistics.median(recent)
+        settled = self._seen[index] > self._warmup_steps + self._window
+        weight = self._smoothing if settled else 1.0
+        self._speeds[index] = middle if before is None else before + weight * (middle - before)
+
+    def _adjust(self) -> None:
+        speeds = [speed for speed in self._speeds if speed is not None]
+        if len(speeds) < len(self._speeds) or min(map(len, self._recent)) < self._window:
+            return
+        total = math.fsum(speeds)
+        wanted = [speed / total for speed in speeds]
+        if any(
+            abs(share - want) > self._tolerance * want
+            for share, want in zip(self._shares, wanted, strict=True)
+        ):
+            self._shares = wanted

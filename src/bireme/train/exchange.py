@@ -1,0 +1,209 @@
+"""Talks to the store for one trainer: key names, first values, sums over replicas and workers.
+
+A thin shell under :class:`~bireme.train.worker_update.WorkerUpdate` and
+:class:`~bireme.train.store_update.StoreUpdate`. What to send is decided in
+:mod:`bireme.train.gradients`.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from bireme.errors import ConfigError, StateError, UnsupportedError
+from bireme.kvstore.base import Key, KVStore, KVStoreBase
+from bireme.train.gradients import Gathered, gather
+from bireme.train.lineup import Lineup
+from bireme.train.shares import shares
+
+__all__ = ("Exchange",)
+
+_MOST_TRAINERS = 1024
+
+
+class Exchange:
+    """One trainer's part of a store.
+
+    Keys are ``trainer0/<parameter name>``; the second trainer on a store is ``trainer1``, and so
+    on in the order of construction, which must be the same on every worker.
+
+    Args:
+        lineup: The replicas.
+        store: The store, which other trainers may use too.
+
+    Raises:
+        ConfigError: The store already has integer keys.
+        StateError: The store is closed.
+    """
+
+    def __init__(self, lineup: Lineup, store: KVStoreBase) -> None:
+        self.lineup = lineup
+        self.store = store
+        self._known: set[str] = set()
+        self.number = _claim(store)
+
+    def expect_sums(self) -> None:
+        """Refuse a store that does anything else with a push than keep its sum.
+
+        Raises:
+            ConfigError: The store runs an optimizer or an updater.
+        """
+        store, key = self.store, f"trainer{self.number}"
+        if not isinstance(store, KVStore):
+            return
+        # Rows, because those are never compressed.
+        sent = torch.full((1, 1), 0.8125)
+        try:
+            store.push(key, sent.to_sparse(1))
+            kept = store.pull(key)
+        except ConfigError:
+            kept = None
+        if not isinstance(kept, torch.Tensor) or not torch.equal(kept.cpu(), sent):
+            raise ConfigError(
+                f"this {store.type!r} store runs an optimizer or an updater, so it does not hand "
+                f"gradients back; give the trainer a store of its own, or update_on_kvstore=True"
+            )
+
+    def key(self, index: int) -> str:
+        """Return the key under which the store keeps parameter ``index``."""
+        return self._key(self.lineup.names[index])
+
+    def introduce(self) -> None:
+        """Give every worker rank 0's weights, where a store may span several."""
+        if isinstance(self.store, KVStore) and self.store.num_workers == 1:
+            return
+        everything = range(len(self.lineup.names))
+        weights = [[param.detach() for param in self.lineup.same(index)] for index in everything]
+        keys: list[Key] = [self.key(index) for index in everything]
+        self.store.broadcast(keys, [each[0] for each in weights], weights)
+        self._known.update(self.key(index) for index in everything)
+
+    def keys(self, positions: Sequence[int]) -> list[Key]:
+        """Return the keys of dense values, with replica 0's weights as first values."""
+        keys = [self.key(index) for index in positions]
+        fresh = [
+            (key, index)
+            for key, index in zip(keys, positions, strict=True)
+            if key not in self._known
+        ]
+        if fresh:
+            first = self.lineup.params[0]
+            self._init([key for key, _ in fresh], [first[index].detach() for _, index in fresh])
+        return list(keys)
+
+    def shares(self, counts: Sequence[float]) -> list[float]:
+        """Return the weight of each replica's gradient among those of all workers.
+
+        Raises:
+            ConfigError: All counts are 0 on every worker.
+        """
+        total = sum(counts)
+        if self.store.num_workers > 1:
+            total = self._total("samples", total)
+        return shares(counts, total)
+
+    def overflows(self, here: float) -> float:
+        """Return how many workers see an overflow, ``here`` being 1 if this one does."""
+        return self._total("overflow", here)
+
+    def _total(self, name: str, value: float) -> float:
+        return float(self._sum(name, torch.tensor([value], dtype=torch.float64)))
+
+    def _sum(self, name: str, value: torch.Tensor) -> torch.Tensor:
+        key = self._key(f"/{name}")
+        if key not in self._known:
+            self.store.broadcast(key, torch.zeros_like(value), torch.zeros_like(value))
+            self._known.add(key)
+        self.store.pushpull(key, value)
+        return value
+
+    def _present(self, weights: Sequence[float]) -> set[int]:
+        """Return where any worker has a gradient; one that has none must push zeros there."""
+        live = [
+            params for params, weight in zip(self.lineup.params, weights, strict=True) if weight
+        ]
+        here = [
+            any(params[index].grad is not None for params in live)
+            for index in range(len(self.lineup.names))
+        ]
+        total = self._sum("present", torch.tensor(here, dtype=torch.float32))
+        return set(total.nonzero().flatten().tolist())
+
+    def merge(self, positions: Iterable[int], weights: Sequence[float]) -> None:
+        """Leave the weighted sum of the gradients in every replica's ``.grad``.
+
+        Raises:
+            UnsupportedError: There are sparse gradients and the store sums only dense ones.
+            StateError: The store is closed, or a parameter is frozen on some replicas only.
+        """
+        found = self.gather(positions, weights)
+        if found.dense:
+            keys = self.keys(found.dense_positions)
+            found.scale_()
+            try:
+                self.store.pushpull(keys, found.dense)
+            except BaseException:
+                found.unscale_()
+                raise
+        if found.rows:
+            self._merge_rows(found)
+
+    def gather(self, positions: Iterable[int], weights: Sequence[float]) -> Gathered:
+        """Return the gradients at ``positions``.
+
+        Raises:
+            UnsupportedError: There are sparse gradients and the store sums only dense ones.
+            StateError: A parameter is frozen on some replicas only.
+        """
+        elsewhere = self._present(weights) if self.store.num_workers > 1 else ()
+        found = gather(self.lineup, positions, weights, elsewhere)
+        if found.rows and not isinstance(self.store, KVStore):
+            name = self.lineup.names[found.rows_positions[0]]
+            raise UnsupportedError(
+                f"parameter {name!r} has sparse gradients, which a {self.store.type!r} store "
+                f"does not sum; use kvstore='device', or an embedding with sparse=False"
+            )
+        return found
+
+    def _merge_rows(self, found: Gathered) -> None:
+        store = self.store
+        assert isinstance(store, KVStore)
+        keys = [f"{self.key(index)}/rows" for index in found.rows_positions]
+        fresh = [
+            (key, grads[0])
+            for key, grads in zip(keys, found.rows, strict=True)
+            if key not in self._known
+        ]
+        if fresh:
+            self._init([key for key, _ in fresh], [grad for _, grad in fresh])
+        store.push(list(keys), found.rows)
+        merged = store.pull(list(keys))
+        assert isinstance(merged, list)
+        for index, total in zip(found.rows_positions, merged, strict=True):
+            for param in self.lineup.same(index):
+                param.grad = total.to(param.device, copy=True)
+
+    def _init(self, keys: Sequence[str], values: Sequence[torch.Tensor]) -> None:
+        # A store that is no KVStore was given all its keys by introduce().
+        assert isinstance(self.store, KVStore)
+        self.store.init(list(keys), list(values))
+        self._known.update(keys)
+
+    def _key(self, name: str) -> str:
+        return f"trainer{self.number}/{name}"
+
+
+def _claim(store: KVStoreBase) -> int:
+    for number in range(_MOST_TRAINERS):
+        cell = torch.zeros(1, 1)
+        try:
+            store.broadcast(f"trainer{number}", cell, torch.zeros_like(cell))
+        except StateError as error:
+            refusal = error
+            continue
+        except ConfigError as error:
+            raise ConfigError(
+                f"this {store.type!r} store already has integer keys, and a trainer uses string "
+                f"keys; give the trainer a store of its own"
+            ) from error
+        return number
+    raise refusal

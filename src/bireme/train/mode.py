@@ -1,0 +1,78 @@
+"""The interface behind which a trainer's three ways of working stand.
+
+:class:`~bireme.train.plain_update.PlainUpdate` works without a store,
+:class:`~bireme.train.worker_update.WorkerUpdate` merges gradients in a store and updates here,
+:class:`~bireme.train.store_update.StoreUpdate` lets the store update.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+import torch
+
+__all__ = ("Closure", "Mode")
+
+Closure: TypeAlias = Callable[[], float] | None
+"""Computes the loss and the gradients of every replica again, as ``torch.optim`` calls it."""
+
+
+class Mode(Protocol):
+    """Turns gradients into new weights, the same on every replica."""
+
+    @property
+    def scales(self) -> bool:
+        """Whether a ``GradScaler`` must leave unscaling to :meth:`scaled_step`."""
+
+    def step(self, closure: Closure, counts: Sequence[float]) -> float | None:
+        """Merge what is not merged yet and update.
+
+        Args:
+            closure: Called as the optimizer pleases, or ``None``.
+            counts: Samples behind each replica's gradients.
+
+        Returns:
+            What the closure returned.
+        """
+
+    def merge(self, counts: Sequence[float]) -> None:
+        """Merge gradients only.
+
+        Raises:
+            StateError: The store updates as it merges.
+        """
+
+    def update(self, closure: Closure) -> float | None:
+        """Update with the gradients as they are.
+
+        Raises:
+            StateError: The store updates as it merges.
+        """
+
+    def refresh(self, positions: Sequence[int]) -> None:
+        """Take note of which parameters are optimized: in the order of the optimizer's groups."""
+
+    def forget(self) -> None:
+        """Forget that gradients were merged: they are being cleared."""
+
+    def share_overflow(self) -> None:
+        """Let replica 0's gradients overflow if any replica's do."""
+
+    def scaled_step(
+        self, scale: torch.Tensor | None, found_inf: float | torch.Tensor, counts: Sequence[float]
+    ) -> float | None:
+        """Step for a ``GradScaler``: not at all if gradients overflowed, else unscaled.
+
+        Args:
+            scale: The scale, one element; ``None`` when replica 0's gradients are unscaled.
+            found_inf: Not 0 when replica 0's gradients are not finite.
+            counts: As in :meth:`step`.
+
+        Raises:
+            StateError: Replica 0's gradients were unscaled before they were merged.
+        """
+
+    def pull_state(self) -> None:
+        """Bring the optimizer's state here."""
+
+    def push_state(self) -> None:
+        """Let the state and hyper-parameters that are here be those in use."""

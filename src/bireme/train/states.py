@@ -1,0 +1,147 @@
+"""Writes and reads optimizer states. The trainer calls it.
+
+The file is what ``torch.save(optimizer.state_dict(), path)`` writes, so a plain torch script can
+load it, and it is read with ``weights_only=True``, so it cannot run code.
+"""
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+from bireme.errors import ConfigError, DataError
+
+__all__ = ("check_states", "load_states", "save_states", "write_atomically")
+
+
+def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> None:
+    """Make ``path`` hold what ``write`` writes, or leave it as it was.
+
+    Args:
+        path: File to replace, in an existing folder.
+        write: Called with a binary file open for writing.
+
+    Raises:
+        ConfigError: The folder does not exist or cannot be written.
+
+    Guarantees:
+        A reader sees the old file or the whole new one, also after a crash.
+    """
+    target = Path(path)
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    except OSError as error:
+        raise ConfigError(f"cannot write in folder {str(target.parent)!r}: {error}") from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, target)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def save_states(path: str | os.PathLike[str], states: dict[str, Any]) -> None:
+    """Write an optimizer's ``state_dict()`` to ``path``, all or nothing.
+
+    Raises:
+        ConfigError: The folder does not exist or cannot be written.
+    """
+    write_atomically(path, lambda file: torch.save(states, file))
+
+
+def load_states(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read what :func:`save_states`, or torch itself, wrote. Tensors arrive on the CPU.
+
+    Raises:
+        ConfigError: The file does not exist or cannot be read.
+        DataError: It is truncated, corrupt, or holds something else.
+    """
+    name = os.fspath(path)
+    try:
+        with open(name, "rb") as file:
+            states = torch.load(file, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise ConfigError(f"cannot read optimizer states from {name!r}: {error}") from error
+    except Exception as error:  # whatever torch's reader stumbles over, the file is at fault
+        raise DataError(f"{name!r} holds no optimizer states: {error}") from error
+    if not isinstance(states, dict) or not {"state", "param_groups"} <= states.keys():
+        raise DataError(f"{name!r} holds no optimizer states; it was not written by save_states")
+    return states
+
+
+def check_states(states: Mapping[str, Any], optimizer: torch.optim.Optimizer) -> None:
+    """Refuse states that cannot be those of ``optimizer``.
+
+    Args:
+        states: A ``state_dict()``.
+        optimizer: The optimizer that would load it.
+
+    Raises:
+        ConfigError: Parts are missing, groups have other sizes, a hyper-parameter is missing
+            (as in those of another class of optimizer), or a tensor has another shape than its
+            parameter.
+    """
+    if not _has_form(states):
+        raise ConfigError("optimizer states need 'state' and 'param_groups'; use state_dict()")
+    sizes = [len(group["params"]) for group in states["param_groups"]]
+    own = [len(group["params"]) for group in optimizer.param_groups]
+    if sizes != own:
+        raise ConfigError(
+            f"the states are of parameter groups of sizes {sizes}, the optimizer's are {own}"
+        )
+    _check_numbers(states["param_groups"], optimizer)
+    # LBFGS keeps one flat vector for all parameters; others keep a tensor like each parameter,
+    # a factor of it, or a number.
+    if isinstance(optimizer, torch.optim.LBFGS):
+        return
+    numbers = [number for group in states["param_groups"] for number in group["params"]]
+    params = [param for group in optimizer.param_groups for param in group["params"]]
+    for number, param in zip(numbers, params, strict=True):
+        for name, value in states["state"].get(number, {}).items():
+            if isinstance(value, torch.Tensor) and not _fits(value, param):
+                raise ConfigError(
+                    f"state {name!r} has shape {tuple(value.shape)}, but its parameter has "
+                    f"{tuple(param.shape)}; the states are of another model"
+                )
+
+
+def _has_form(states: object) -> bool:
+    if not isinstance(states, Mapping) or not {"state", "param_groups"} <= states.keys():
+        return False
+    state, groups = states["state"], states["param_groups"]
+    return (
+        isinstance(state, Mapping)
+        and all(isinstance(each, Mapping) for each in state.values())
+        and isinstance(groups, list | tuple)
+        and all(isinstance(each, Mapping) and "params" in each for each in groups)
+    )
+
+
+def _check_numbers(groups: Sequence[Mapping[str, Any]], optimizer: torch.optim.Optimizer) -> None:
+    # Switches come and go between versions of torch; numbers have always been saved.
+    needed = [
+        name
+        for name, value in optimizer.defaults.items()
+        if isinstance(value, int | float | tuple) and not isinstance(value, bool)
+    ]
+    for group in groups:
+        missing = [name for name in needed if name not in group]
+        if missing:
+            raise ConfigError(
+                f"the states lack {', '.join(missing)}, so they are not those of a "
+                f"{type(optimizer).__name__}"
+            )
+
+
+def _fits(value: torch.Tensor, param: torch.Tensor) -> bool:
+    if value.dim() != param.dim():
+        return True
+    return all(have in (1, want) for have, want in zip(value.shape, param.shape, strict=True))

@@ -1,0 +1,258 @@
+"""The store merges gradients and runs the optimizer; every replica pulls new weights.
+
+The user's optimizer object stays the place where hyper-parameters are set and ``state_dict`` is
+read: numbers travel to the store when they change, state travels through the file that every
+store with an optimizer can write and read.
+"""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from bireme.errors import ConfigError, StateError
+from bireme.kvstore import states
+from bireme.kvstore.base import Key, KVStore, KVStoreBase
+from bireme.kvstore.optimizer import OptimizerSpec
+from bireme.train import amp
+from bireme.train.exchange import Exchange
+from bireme.train.mode import Closure
+
+__all__ = ("StoreUpdate", "check_runs_in_store")
+
+
+def check_runs_in_store(optimizer: torch.optim.Optimizer, store: KVStoreBase) -> None:
+    """Refuse an optimizer that ``store`` cannot run; changes nothing.
+
+    Raises:
+        ConfigError: The store runs none.
+        UnsupportedError: The optimizer needs a closure, or is not a class of ``torch.optim``.
+    """
+    if not isinstance(store, KVStore) or not store.is_capable(KVStore.OPTIMIZER):
+        raise ConfigError(
+            f"a {store.type!r} store cannot run an optimizer; leave update_on_kvstore out, and "
+            f"the trainer updates here"
+        )
+    count = sum(len(group["params"]) for group in optimizer.param_groups)
+    OptimizerSpec.from_optimizer(optimizer, range(count))
+
+
+class StoreUpdate:
+    """Update in the store. A :class:`~bireme.train.mode.Mode`.
+
+    Args:
+        optimizer: The user's optimizer, over parameters of replica 0; a class of ``torch.optim``.
+        exchange: This trainer's part of the store.
+
+    Raises:
+        ConfigError: Another trainer uses the store too.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, exchange: Exchange) -> None:
+        self._optimizer = optimizer
+        self._exchange = exchange
+        self._lineup = exchange.lineup
+        store = exchange.store
+        assert isinstance(store, KVStore)
+        self._store = store
+        if exchange.number:
+            raise ConfigError(
+                "this store serves another trainer already, and it applies one optimizer to all "
+                "keys; give each trainer with update_on_kvstore=True a store of its own"
+            )
+        self._positions: Sequence[int] = ()
+        self._sent: list[dict[str, object]] = []
+        self._versions: dict[int, int] = {}
+
+    @property
+    def scales(self) -> bool:
+        """Always: the scaler sees one replica only."""
+        return True
+
+    def step(self, closure: Closure, counts: Sequence[float]) -> float | None:
+        """Push weighted gradients, pull weights."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        weights = self._exchange.shares(counts)
+
+        def apply(_: torch.optim.Optimizer) -> None:
+            self._pushpull(weights)
+
+        # The user's step hooks run around it, as they run around optimizer.step().
+        torch.optim.Optimizer.profile_hook_step(apply)(self._optimizer)
+        # A scheduler on the inner optimizer asks whether a step has been taken.
+        self._optimizer._opt_called = True  # type: ignore[attr-defined]
+        return loss
+
+    def merge(self, counts: Sequence[float]) -> None:
+        """Refuse."""
+        raise StateError(
+            "allreduce_grads() is not possible when the store updates as it merges; make the "
+            "trainer with update_on_kvstore=False"
+        )
+
+    def update(self, closure: Closure) -> float | None:
+        """Refuse."""
+        raise StateError(
+            "update() is not possible when the store updates as it merges; call step(), or make "
+            "the trainer with update_on_kvstore=False"
+        )
+
+    def refresh(self, positions: Sequence[int]) -> None:
+        """Take note of which parameters are optimized."""
+        self._positions = positions
+        self._send_numbers()
+
+    def forget(self) -> None:
+        """Do nothing: gradients are never merged ahead of the step."""
+
+    def share_overflow(self) -> None:
+        """Let replica 0's gradients overflow if any replica's do."""
+        alone = self._store.num_workers == 1
+        total = None if alone else self._exchange.overflows
+        amp.share_overflow(self._lineup, self._positions, total)
+
+    def scaled_step(
+        self, scale: torch.Tensor | None, found_inf: float | torch.Tensor, counts: Sequence[float]
+    ) -> float | None:
+        """Skip if gradients overflowed, else unscale those of every replica and step."""
+        if float(found_inf):
+            return None
+        if scale is not None:
+            amp.unscale(self._lineup, self._positions, scale)
+        elif len(self._lineup) > 1:
+            raise StateError(
+                "scaler.unscale_(trainer) has unscaled the first replica only; leave it out, or "
+                "make the trainer with update_on_kvstore=False and call "
+                "trainer.allreduce_grads() before it"
+            )
+        return self.step(None, counts)
+
+    def pull_state(self) -> None:
+        """Bring the optimizer's state from the store into the user's optimizer."""
+        state: dict[torch.Tensor, dict[str, object]] = {}
+        found = self._read()
+        for index in self._positions:
+            mine = found.get(self._exchange.key(index))
+            if mine:
+                param = self._lineup.params[0][index]
+                state[param] = {name: _moved(value, param) for name, value in mine.items()}
+        self._optimizer.state.clear()
+        self._optimizer.state.update(state)
+
+    def push_state(self) -> None:
+        """Let the state and numbers of the user's optimizer be those of the store."""
+        held = [index for index in self._positions if self._state_of(index)]
+        keys = self._exchange.keys(held)
+        self._note(held)
+        self._send_numbers()
+        chosen = {key: self._state_of(index) for key, index in zip(keys, held, strict=True)}
+        foreign = {key: state for key, state in self._read().items() if key not in self._mine()}
+        self._write({**foreign, **chosen})
+        self._optimizer.state.clear()
+
+    def _pushpull(self, weights: Sequence[float]) -> None:
+        self._send_numbers()
+        self._send_weights()
+        found = self._exchange.gather(self._positions, weights)
+        positions = [*found.dense_positions, *found.rows_positions]
+        keys = self._exchange.keys(positions)
+        outs = [[param.detach() for param in self._lineup.same(index)] for index in positions]
+        cut = len(found.dense_positions)
+        if found.dense:
+            self._store.pushpull(keys[:cut], found.scaled(), outs[:cut])
+        if found.rows:
+            self._store.push(keys[cut:], found.rows)
+            self._store.pull(keys[cut:], outs[cut:])
+        self._note(positions)
+
+    def _send_numbers(self) -> None:
+        numbers = [_numbers(group) for group in self._optimizer.param_groups]
+        numbers.append({"keys": len(self._positions)})
+        if numbers == self._sent:
+            return
+        self._store.set_optimizer(self._spec())
+        self._sent = numbers
+
+    def _send_weights(self) -> None:
+        """Overwrite stored values that the script changed here, as by loading a checkpoint."""
+        first = self._lineup.params[0]
+        moved = [index for index, seen in self._versions.items() if first[index]._version != seen]
+        if not moved:
+            return
+        kept = self._read()
+        keys = self._exchange.keys(moved)
+        # Without a rule a push assigns, and rows are never compressed.
+        self._store.set_updater(None)
+        self._store.push(keys, [_as_rows(first[index].detach()) for index in moved])
+        self._sent = []
+        self._send_numbers()
+        self._write(kept)
+        self._lineup.follow_first(moved)
+        self._note(moved)
+
+    def _note(self, positions: Sequence[int]) -> None:
+        first = self._lineup.params[0]
+        self._versions.update((index, first[index]._version) for index in positions)
+
+    def _state_of(self, index: int) -> dict[str, object]:
+        state: dict[str, object] = self._optimizer.state.get(self._lineup.params[0][index], {})
+        return state
+
+    def _mine(self) -> set[Key]:
+        return {self._exchange.key(index) for index in self._positions}
+
+    def _read(self) -> dict[Key, dict[str, object]]:
+        stored = _Stored(self._store)
+        with tempfile.TemporaryDirectory() as folder:
+            path = str(Path(folder, "states"))
+            self._store.save_optimizer_states(path)
+            return states.load(path, self._spec(), stored)
+
+    def _write(self, chosen: Mapping[Key, Mapping[str, object]]) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = str(Path(folder, "states"))
+            states.save(path, self._spec(), chosen)
+            self._store.load_optimizer_states(path)
+
+    def _spec(self) -> OptimizerSpec:
+        keys: list[Key] = [self._exchange.key(index) for index in self._positions]
+        return OptimizerSpec.from_optimizer(self._optimizer, keys)
+
+
+class _Stored(dict[Key, torch.Tensor]):
+    """The values of a store, fetched when asked for."""
+
+    def __init__(self, store: KVStore) -> None:
+        super().__init__()
+        self._store = store
+
+    def __contains__(self, key: object) -> bool:
+        return True
+
+    def __missing__(self, key: Key) -> torch.Tensor:
+        value = self._store.pull(key)
+        assert isinstance(value, torch.Tensor)
+        return value
+
+
+def _numbers(group: Mapping[str, object]) -> dict[str, object]:
+    return {
+        name: value.tolist() if isinstance(value, torch.Tensor) else value
+        for name, value in group.items()
+        if name != "params"
+    }
+
+
+def _as_rows(value: torch.Tensor) -> torch.Tensor:
+    return value.to_sparse(1) if value.dim() else value
+
+
+def _moved(value: object, param: torch.Tensor) -> object:
+    # torch keeps step counts, which are scalars, on the CPU.
+    if isinstance(value, torch.Tensor) and value.dim():
+        return value.to(param.device)
+    return value

@@ -1,0 +1,356 @@
+"""The trainer: a ``torch.optim.Optimizer`` for one model on several devices.
+
+A thin face. :mod:`bireme.train.arrange` decides how it works, a
+:class:`~bireme.train.mode.Mode` does the work, and the wrapped optimizer stays the owner of
+parameter groups, state and hooks.
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from bireme.errors import ConfigError, UnsupportedError
+from bireme.kvstore.base import KVStoreBase
+from bireme.kvstore.optimizer import OptimizerSpec, Plain
+from bireme.train import states
+from bireme.train.arrange import Compression, Wish, arrange
+from bireme.train.buffers import average_buffers
+from bireme.train.learning_rate import get_learning_rate, set_learning_rate
+from bireme.train.lineup import Lineup
+from bireme.train.mode import Closure
+from bireme.train.optimizers import make_optimizer
+from bireme.train.shares import NumSamples, check_counts, shares
+
+__all__ = ("Trainer",)
+
+
+class Trainer(torch.optim.Optimizer):
+    """Steps an optimizer with gradients that are means over every replica's samples.
+
+    Use it where a script used the optimizer: ``zero_grad``, ``step``, ``state_dict``, learning
+    rate schedulers and ``torch.amp.GradScaler`` work as before. With one replica and no
+    compression it is the torch optimizer, bit for bit.
+
+    To clip, merge first: ``trainer.allreduce_grads()``, then clip the first replica's gradients,
+    then ``trainer.step()``. With a scaler: ``allreduce_grads``, ``scaler.unscale_(trainer)``,
+    clip, ``scaler.step(trainer)``. Without clipping ``scaler.step(trainer)`` is enough; a
+    gradient that overflows on any replica skips the step on all.
+
+    Args:
+        model: A module, or a list of replicas: one for each context, alike but for the device.
+            Replica 0's parameters and buffers are copied to the others.
+        optimizer: A ``torch.optim`` instance over parameters of replica 0, or a name and
+            ``optimizer_params``, or an :class:`bireme.OptimizerSpec` keyed by parameter names.
+        kvstore: The store that merges gradients: a type, a store, or ``None`` for none. A
+            single replica needs none, and then a one-process type makes none.
+        optimizer_params: Arguments for an optimizer that is given by name.
+        compression: How the store compresses gradients, such as ``{"type": "2bit"}``.
+        update_on_kvstore: Whether the optimizer runs in the store. Default: here.
+
+    Raises:
+        ConfigError: Replicas differ, there is nothing to train, the optimizer holds parameters
+            of another model, the store cannot do what is asked, or it has integer keys.
+        StateError: The store is closed.
+
+    Guarantees:
+        After a step every replica has the same parameters: those that plain torch would have
+        after a step on the whole batch, up to rounding. An argument that is refused leaves
+        everything as it was.
+
+    Example:
+        >>> replicas = [nn.Linear(1, 1, bias=False) for _ in range(2)]
+        >>> _ = nn.init.ones_(replicas[0].weight)
+        >>> trainer = Trainer(replicas, "sgd", optimizer_params={"lr": 1.0})
+        >>> for replica, x in zip(replicas, [[[2.0], [2.0], [2.0]], [[6.0]]]):
+        ...     replica(torch.tensor(x)).mean().backward()
+        >>> trainer.step(num_samples=[3, 1])
+        >>> [replica.weight.item() for replica in replicas]
+        [-2.0, -2.0]
+
+    Source:
+        MXNet 1.9 ``python/mxnet/gluon/trainer.py``, with means over samples in place of sums.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | Sequence[nn.Module],
+        optimizer: torch.optim.Optimizer | OptimizerSpec | str,
+        kvstore: str | KVStoreBase | None = "device",
+        *,
+        optimizer_params: Mapping[str, Plain] | None = None,
+        compression: Compression = None,
+        update_on_kvstore: bool | None = None,
+    ) -> None:
+        # Optimizer.__init__ is not called: it would make groups and state a second time.
+        wish = Wish(kvstore, compression, update_on_kvstore)
+        self._lineup = Lineup(model)
+        self._inner = make_optimizer(self._lineup.modules[0], optimizer, optimizer_params)
+        if isinstance(self._inner, Trainer):
+            raise ConfigError("the optimizer is a Trainer already; give it the torch optimizer")
+        self._positions = self._lineup.positions(_params(self._inner))
+        if not any(param.requires_grad for param in _params(self._inner)):
+            raise ConfigError("no parameter of the optimizer requires a gradient; nothing to train")
+        self._mode, self._store = arrange(self._lineup, self._inner, wish)
+        self._mode.refresh(self._positions)
+        self._share_hooks()
+        self._lineup.follow_first()
+        self._lineup.follow_first_buffers()
+
+    @property
+    def kvstore(self) -> KVStoreBase | None:
+        """The store in use, or ``None``."""
+        return self._store
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """The torch optimizer that the trainer wraps."""
+        return self._inner
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        """The optimizer's groups, of replica 0's parameters. Changes take effect at once."""
+        return self._inner.param_groups
+
+    @property
+    def defaults(self) -> dict[str, Any]:  # type: ignore[override]
+        """The optimizer's defaults."""
+        return self._inner.defaults
+
+    @property
+    def state(self) -> Mapping[torch.Tensor, Any]:  # type: ignore[override]
+        """The optimizer's state; a copy when the optimizer runs in the store."""
+        self._mode.pull_state()
+        return self._inner.state
+
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate of the first group, before its ``lr_mult``."""
+        return get_learning_rate(self._inner)
+
+    def set_learning_rate(self, lr: float) -> None:
+        """Give every group the learning rate ``lr`` times its ``lr_mult`` (1 if it has none).
+
+        Args:
+            lr: The rate, finite and >= 0. It takes effect at the next step, wherever the
+                optimizer runs.
+
+        Raises:
+            ConfigError: ``lr`` is out of range.
+        """
+        set_learning_rate(self._inner, lr)
+
+    def step(  # type: ignore[override]
+        self,
+        closure: Closure | NumSamples = None,
+        num_samples: NumSamples = None,
+    ) -> float | None:
+        """Merge the gradients of all replicas and update their parameters.
+
+        Gradients that :meth:`allreduce_grads` has merged are taken as they are. A parameter
+        without a gradient on any replica is skipped; without one on some, it counts as zero
+        there. Where the optimizer runs here, every replica's ``.grad`` holds the merged gradient
+        afterwards.
+
+        Args:
+            closure: Computes the loss and the gradients of every replica again. A number or
+                list in its place is taken for ``num_samples``.
+            num_samples: Samples behind each replica's mean gradient: a list with one number for
+                each, or a number for a single one. Equal by default. A replica with 0 is ignored.
+
+        Returns:
+            What the closure returned.
+
+        Raises:
+            ConfigError: ``num_samples`` is out of range, of the wrong length, or all 0; or a
+                closure is needed.
+            StateError: The store is closed; a parameter is frozen on some replicas only; or
+                gradients that are to be compressed are not finite.
+        """
+        if closure is not None and not callable(closure):
+            if num_samples is not None:
+                raise ConfigError(f"a closure must be callable, got {closure!r:.60}")
+            closure, num_samples = None, closure
+        counts = self._counts(num_samples)
+        if closure is None and isinstance(self._inner, torch.optim.LBFGS):
+            raise ConfigError("LBFGS computes the loss several times; give step() a closure")
+        self._notice_params()
+        if "found_inf" not in self.__dict__:
+            return self._mode.step(closure, counts)
+        if closure is not None:
+            raise ConfigError("a GradScaler takes no closure; compute gradients before the step")
+        return self._scaled_step(counts)
+
+    def allreduce_grads(self, num_samples: NumSamples = None) -> None:
+        """Merge gradients now, to look at them or clip them before :meth:`step`.
+
+        Each replica's ``.grad`` holds the merged gradient afterwards, but only the first
+        replica's is used by the update. The next step does not merge again, unless a backward
+        pass comes in between.
+
+        Args:
+            num_samples: As for :meth:`step`.
+
+        Raises:
+            ConfigError: As for :meth:`step`.
+            StateError: The optimizer runs in the store, or the store is closed.
+        """
+        counts = self._counts(num_samples)
+        self._notice_params()
+        self._mode.merge(counts)
+
+    def update(self, num_samples: NumSamples = None) -> None:
+        """Update with the first replica's gradients as they are, without merging.
+
+        Args:
+            num_samples: Checked, as for :meth:`step`; of no effect, as nothing is merged.
+
+        Raises:
+            StateError: The optimizer runs in the store.
+        """
+        self._counts(num_samples)
+        self._notice_params()
+        self._mode.update(None)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear the gradients of every replica."""
+        self._notice_params()
+        self._mode.forget()
+        self._inner.zero_grad(set_to_none)
+        self._lineup.clear_grads(self._positions, set_to_none=set_to_none)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Optimize more parameters of replica 0, as ``torch.optim.Optimizer`` does.
+
+        Raises:
+            ConfigError: They belong to another model, or are optimized already.
+        """
+        group = _checked_group(param_group)
+        named = (each[1] if isinstance(each, tuple) else each for each in group["params"])
+        self._lineup.positions(named)
+        try:
+            self._inner.add_param_group(group)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"cannot add a parameter group: {error}") from error
+        self._notice_params()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return exactly what the wrapped optimizer's ``state_dict()`` is in plain torch."""
+        self._mode.pull_state()
+        return self._inner.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over the state and hyper-parameters of an optimizer of the same class.
+
+        Args:
+            state_dict: From :meth:`state_dict`, or from a plain torch optimizer.
+
+        Raises:
+            ConfigError: It belongs to other parameters or to another optimizer.
+        """
+        self._notice_params()
+        states.check_states(state_dict, self._inner)
+        self._mode.pull_state()
+        before = self._inner.state_dict()
+        try:
+            self._inner.load_state_dict(state_dict)
+            self._mode.push_state()
+        except BaseException:
+            self._inner.load_state_dict(before)
+            self._mode.push_state()
+            raise
+
+    def save_states(self, path: str | os.PathLike[str]) -> None:
+        """Write :meth:`state_dict` to ``path``, all or nothing, as ``torch.save`` would.
+
+        Raises:
+            ConfigError: The folder does not exist or cannot be written.
+        """
+        states.save_states(path, self.state_dict())
+
+    def load_states(self, path: str | os.PathLike[str]) -> None:
+        """Load what :meth:`save_states` wrote, or ``torch.save(optimizer.state_dict(), path)``.
+
+        Raises:
+            ConfigError: The file cannot be read, or belongs to other parameters.
+            DataError: It is truncated, corrupt or of another format.
+        """
+        self.load_state_dict(states.load_states(path))
+
+    def sync_buffers(self, num_samples: NumSamples = None) -> None:
+        """Give every replica the same buffers, before an evaluation or a checkpoint.
+
+        Floating ones, such as BatchNorm's running statistics, become their mean; integer ones,
+        such as its count of batches, the largest. Replicas of this process only.
+
+        Args:
+            num_samples: Weights of the mean, as for :meth:`step`.
+
+        Raises:
+            ConfigError: As for :meth:`step`.
+        """
+        counts = self._counts(num_samples)
+        average_buffers(self._lineup.modules, shares(counts, sum(counts)))
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        # GradScaler.step asks this first, before it looks for overflows on replica 0.
+        self._mode.share_overflow()
+        return self._mode.scales
+
+    def _scaled_step(self, counts: Sequence[float]) -> float | None:
+        scaler: Any = self
+        try:
+            return self._mode.scaled_step(scaler.grad_scale, scaler.found_inf, counts)
+        except BaseException:
+            # The scaler deletes these after a step that succeeds; left over, they would
+            # multiply into the next one.
+            del scaler.grad_scale, scaler.found_inf
+            raise
+
+    def _counts(self, num_samples: NumSamples) -> list[float]:
+        counts = check_counts(num_samples, len(self._lineup))
+        if self._store is None or self._store.num_workers == 1:
+            shares(counts, sum(counts))
+        return counts
+
+    def _notice_params(self) -> None:
+        # The optimizer is the caller's, who may have added a group to it directly.
+        if sum(len(group["params"]) for group in self._inner.param_groups) != len(self._positions):
+            self._positions = self._lineup.positions(_params(self._inner))
+            self._mode.refresh(self._positions)
+
+    def _share_hooks(self) -> None:
+        inner = self._inner
+        self._optimizer_step_pre_hooks = inner._optimizer_step_pre_hooks
+        self._optimizer_step_post_hooks = inner._optimizer_step_post_hooks
+        self._optimizer_state_dict_pre_hooks = inner._optimizer_state_dict_pre_hooks
+        self._optimizer_state_dict_post_hooks = inner._optimizer_state_dict_post_hooks
+        self._optimizer_load_state_dict_pre_hooks = inner._optimizer_load_state_dict_pre_hooks
+        self._optimizer_load_state_dict_post_hooks = inner._optimizer_load_state_dict_post_hooks
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise UnsupportedError(
+            "a Trainer cannot be copied or pickled, as its store cannot; save state_dict()"
+        )
+
+    def __repr__(self) -> str:
+        where = "no store" if self._store is None else f"a {self._store.type!r} store"
+        return f"Trainer of {len(self._lineup)} replica(s) with {where}: {self._inner!r}"
+
+
+def _checked_group(group: object) -> dict[str, Any]:
+    if not isinstance(group, dict) or "params" not in group:
+        raise ConfigError(f"a parameter group must be a dict with 'params', got {group!r:.60}")
+    params = group["params"]
+    if isinstance(params, torch.Tensor):
+        params = [params]
+    if isinstance(params, set) or not isinstance(params, Iterable):
+        raise ConfigError(f"'params' must be a tensor or a list of tensors, got {params!r:.60}")
+    return {**group, "params": list(params)}
+
+
+def _params(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [param for group in optimizer.param_groups for param in group["params"]]

@@ -1,0 +1,1 @@
+"""Transports: move frames between the nodes of a job, within a process, a machine or a network."""

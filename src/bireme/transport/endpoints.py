@@ -1,0 +1,169 @@
+"""Sockets for addresses: bound, listening, connecting; and who is at the other end of a local one.
+
+Called by `SocketTransport`. Unix sockets have abstract names where the system knows them: those
+vanish with their process however it dies.
+"""
+
+import contextlib
+import errno
+import ipaddress
+import os
+import secrets
+import shutil
+import socket
+import stat
+import struct
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from bireme.errors import AuthError, ConfigError
+from bireme.transport.address import Address
+from bireme.transport.machine import machine_token
+
+__all__ = ("bind", "check_same_user", "start_connecting", "tune")
+
+_BACKLOG = 512
+_TCP_BUFFER_BYTES = 4 << 20
+_UNIX_BUFFER_BYTES = 1 << 20
+
+_Sockaddr = str | tuple[str, int] | tuple[str, int, int, int]
+
+
+def bind(
+    address: Address, *, loopback_only: bool
+) -> tuple[socket.socket, Address, Callable[[], None]]:
+    """Return a listening socket, the address that reaches it, and what removes its traces.
+
+    Raises:
+        ConfigError: The address is taken, is none of this machine, or reaches beyond it although
+            ``loopback_only``.
+    """
+    try:
+        if address.scheme == "tcp":
+            return _bind_tcp(address, loopback_only)
+        return _bind_unix(address)
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"cannot listen at {address}: {error}") from error
+
+
+def _bind_tcp(
+    address: Address, loopback_only: bool
+) -> tuple[socket.socket, Address, Callable[[], None]]:
+    family, sockaddr = _resolve(address)
+    if loopback_only and not _is_loopback(sockaddr):
+        raise ConfigError(
+            f"{address} can be reached from other machines, but this transport has no secret; "
+            "give it the job's secret, or listen at tcp://127.0.0.1"
+        )
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(sockaddr)
+        listener.listen(_BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener, Address("tcp", address.name, listener.getsockname()[1]), _nothing
+
+
+def _bind_unix(address: Address) -> tuple[socket.socket, Address, Callable[[], None]]:
+    name, clean = address.name, _nothing
+    if not name and sys.platform == "linux":
+        name = f"@bireme-{secrets.token_hex(12)}"
+    elif not name:
+        folder = tempfile.mkdtemp(prefix="bireme-")
+        name = f"{folder}/socket"
+        clean = lambda: shutil.rmtree(folder, ignore_errors=True)  # noqa: E731
+    elif name.startswith("/"):
+        _remove_stale(Path(name))
+        clean = lambda: Path(name).unlink(missing_ok=True)  # noqa: E731
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(_unix_sockaddr(name))
+        listener.listen(_BACKLOG)
+    except (OSError, UnicodeError):
+        listener.close()
+        raise
+    if name.startswith("/"):
+        os.chmod(name, 0o600)
+    return listener, Address(address.scheme, name, machine=machine_token()), clean
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove the socket of a process that was killed; leave anything else."""
+    if not path.exists() or not stat.S_ISSOCK(path.stat().st_mode):
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        if probe.connect_ex(str(path)) == errno.ECONNREFUSED:
+            path.unlink(missing_ok=True)
+
+
+def start_connecting(address: Address) -> socket.socket:
+    """Return a socket that is connecting, or has connected; writable when it is decided.
+
+    Raises:
+        OSError: The connection is refused already, or the host is unknown.
+    """
+    if address.scheme == "tcp":
+        family, sockaddr = _resolve(address)
+    else:
+        family, sockaddr = socket.AF_UNIX, _unix_sockaddr(address.name)
+    connecting = socket.socket(family, socket.SOCK_STREAM)
+    connecting.setblocking(False)
+    try:
+        code = connecting.connect_ex(sockaddr)
+        if code not in (0, errno.EINPROGRESS):
+            raise OSError(code, os.strerror(code))
+    except (OSError, UnicodeError):
+        connecting.close()
+        raise
+    return connecting
+
+
+def tune(connected: socket.socket) -> None:
+    """Set what makes frames leave at once, and large ones in few calls."""
+    local = connected.family == socket.AF_UNIX
+    size_bytes = _UNIX_BUFFER_BYTES if local else _TCP_BUFFER_BYTES
+    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+        with contextlib.suppress(OSError):
+            connected.setsockopt(socket.SOL_SOCKET, option, size_bytes)
+    if not local:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def check_same_user(connected: socket.socket) -> None:
+    """Refuse a local peer that runs as another user.
+
+    Raises:
+        AuthError: The peer's user is not this process's.
+    """
+    if sys.platform != "linux":
+        return
+    size_bytes = struct.calcsize("3i")
+    credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size_bytes)
+    process, user, _ = struct.unpack("3i", credentials)
+    if user != os.geteuid():
+        raise AuthError(
+            f"process {process} of user {user} is at the other end of a local socket; "
+            f"only user {os.geteuid()} may connect"
+        )
+
+
+def _is_loopback(sockaddr: _Sockaddr) -> bool:
+    return ipaddress.ip_address(str(sockaddr[0]).partition("%")[0]).is_loopback
+
+
+def _resolve(address: Address) -> tuple[socket.AddressFamily, _Sockaddr]:
+    found = socket.getaddrinfo(address.name, address.port, type=socket.SOCK_STREAM)
+    family, _, _, _, sockaddr = found[0]
+    return family, sockaddr  # type: ignore[return-value]  # no socket family has other forms here
+
+
+def _unix_sockaddr(name: str) -> str:
+    return "\0" + name[1:] if name.startswith("@") else name
+
+
+def _nothing() -> None:
+    """Leave nothing to clean."""

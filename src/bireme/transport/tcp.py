@@ -1,0 +1,355 @@
+"""Links over sockets: TCP between machines, Unix sockets and shared memory within one.
+
+Called by the node room. One transport serves all three schemes with one loop, so that a thread
+polls them together.
+"""
+
+import errno
+import logging
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from bireme.errors import (
+    AuthError,
+    BiremeError,
+    ConfigError,
+    PeerLost,
+    RemoteProtocolError,
+    StateError,
+)
+from bireme.transport.address import Address, parse_address
+from bireme.transport.auth import Credentials, Session
+from bireme.transport.base import Buffer, Link, LinkEvent, Transport, TransportOptions
+from bireme.transport.endpoints import bind, start_connecting
+from bireme.transport.greeting import Greeting
+from bireme.transport.link import SocketLink
+from bireme.transport.loop import Loop
+from bireme.transport.pool import BufferPool, PooledBuffer
+
+__all__ = ("SocketTransport",)
+
+_log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S = 0.01
+_LONGEST_PAUSE_S = 0.25
+_ACCEPT_PAUSE_S = 0.1
+_TURN_S = 0.02
+"""How long `connect` drives the loop, or waits for the thread that does, before it looks again."""
+
+
+_Listener = tuple[socket.socket, Callable[[], None]]
+"""A listening socket, and what removes its traces."""
+
+
+class _Attempt:
+    """A connection that this side opens, as seen by the thread that waits for it."""
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.abandoned = False
+        self.link: SocketLink | None = None
+        self.error: Exception = PeerLost("it did not answer")
+
+    def succeed(self, link: SocketLink) -> None:
+        self.link = link
+        self.done.set()
+        if self.abandoned:
+            link.abort("nobody waits for it any more")
+
+    def fail(self, error: Exception) -> None:
+        self.error = error
+        self.done.set()
+
+
+class SocketTransport(Transport):
+    """Links over ``tcp://``, ``unix://`` and ``shm+unix://`` addresses.
+
+    Args:
+        options: Secret, identity and limits.
+
+    Example:
+        >>> with SocketTransport() as server, SocketTransport() as client:
+        ...     thread = threading.Thread(target=server.poll, args=(5,))
+        ...     thread.start()
+        ...     link = client.connect(server.listen("unix://"), timeout_s=5)
+        ...     thread.join()
+    """
+
+    def __init__(self, options: TransportOptions | None = None) -> None:
+        self.options = options or TransportOptions()
+        self.pool = BufferPool(2 * self.options.window_bytes)
+        self._credentials = Credentials(
+            secret=self.options.secret,
+            job=self.options.job,
+            identity=self.options.identity,
+            window_bytes=self.options.window_bytes,
+        )
+        self._loop = Loop()
+        self._stepping = threading.Lock()
+        self._events: deque[LinkEvent] = deque()
+        self._links: set[SocketLink] = set()
+        self._greetings: dict[Greeting, _Attempt | None] = {}
+        self._listeners: list[_Listener] = []
+        self._closed = False
+        self.soon = self._loop.soon
+        self.emit = self._events.append
+
+    def listen(self, address: str) -> str:
+        """See `Transport.listen`."""
+        parsed = self._parse(address)
+        self._refuse_closed()
+        listener, bound, clean = bind(parsed, loopback_only=not self.options.secret)
+        listener.setblocking(False)
+        self._listeners.append((listener, clean))
+        self.soon(partial(self._watch_listener, listener, bound))
+        return str(bound)
+
+    def connect(self, address: str, timeout_s: float) -> Link:
+        """See `Transport.connect`."""
+        parsed = self._parse(address)
+        self._refuse_closed()
+        deadline_s = time.monotonic() + timeout_s
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            attempt = _Attempt()
+            self.soon(partial(self._begin, attempt, parsed, address, deadline_s))
+            self._drive(attempt.done, deadline_s + _TURN_S)
+            attempt.abandoned = not attempt.done.is_set()
+            if attempt.link is not None:
+                return attempt.link
+            if isinstance(attempt.error, AuthError | ConfigError):
+                raise attempt.error
+            reason = str(attempt.error)
+            if isinstance(attempt.error, RemoteProtocolError):
+                raise PeerLost(f"{address} answers, but is no node of a job: {reason}")
+            if time.monotonic() + pause_s >= deadline_s:
+                raise PeerLost(f"cannot reach {address} within {timeout_s:g} s: {reason}")
+            self._drive(threading.Event(), time.monotonic() + pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def poll(self, timeout_s: float | None) -> list[LinkEvent]:
+        """See `Transport.poll`."""
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        if not self._stepping.acquire(timeout=-1 if timeout_s is None else timeout_s):
+            return []
+        try:
+            self._refuse_closed()
+            wait_s = 0.0 if self._events else timeout_s
+            while True:
+                woken = self._loop.step(wait_s)
+                if self._events or woken or self._closed:
+                    break
+                if deadline_s is not None:
+                    wait_s = deadline_s - time.monotonic()
+                    if wait_s <= 0:
+                        break
+            events = list(self._events)
+            self._events.clear()
+            return events
+        finally:
+            self._stepping.release()
+
+    def wake(self) -> None:
+        """See `Transport.wake`."""
+        self._loop.wake()
+
+    def allocate(self, size_bytes: int) -> Buffer:
+        """See `Transport.allocate`."""
+        return PooledBuffer(self.pool, size_bytes)
+
+    def close(self) -> None:
+        """See `Transport.close`."""
+        if self._closed:
+            return
+        self._closed = True
+        self._loop.wake()
+        with self._stepping:
+            for listener, clean in self._listeners:
+                self._loop.forget(listener)
+                listener.close()
+                clean()
+            for greeting in list(self._greetings):
+                self._end_greeting(greeting, PeerLost("the transport was closed"))
+            for link in list(self._links):
+                link.close()
+            deadline_s = time.monotonic() + self.options.linger_s
+            while self._links and time.monotonic() < deadline_s:
+                self._loop.step(max(deadline_s - time.monotonic(), 0.0))
+            for link in list(self._links):
+                link.expired()
+            self._loop.close()
+            self._events.clear()
+            self.pool.clear()
+
+    # What links need of their owner.
+
+    def watch(self, link: SocketLink, *, writing: bool) -> None:
+        """See `LinkOwner`."""
+        self._loop.watch(link.stream, link.ready, writing=writing)
+
+    def limit(self, link: SocketLink, deadline_s: float) -> None:
+        """See `LinkOwner`."""
+        self._loop.limit(link.stream, deadline_s, link.expired)
+
+    def forget(self, link: SocketLink) -> None:
+        """See `LinkOwner`."""
+        self._links.discard(link)
+        self._loop.forget(link.stream)
+
+    # The polling thread: accepting and connecting.
+
+    def _watch_listener(self, listener: socket.socket, bound: Address) -> None:
+        if not self._closed:
+            self._loop.watch(listener, partial(self._accept, listener, bound), writing=False)
+
+    def _accept(self, listener: socket.socket, bound: Address, _r: bool, _w: bool) -> None:
+        while True:
+            try:
+                connection, peer = listener.accept()
+            except (BlockingIOError, ConnectionAbortedError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    raise
+                _log.warning("cannot accept connections at %s for now: %s", bound, error)
+                self._loop.forget(listener)
+                again = partial(self._watch_listener, listener, bound)
+                self._loop.limit(listener, time.monotonic() + _ACCEPT_PAUSE_S, again)
+                return
+            remote = f"tcp://{peer[0]}:{peer[1]}" if bound.scheme == "tcp" else str(bound)
+            self._make_room()
+            greeting = Greeting(
+                connection,
+                self._credentials,
+                client=False,
+                tls=self.options.tls_server if bound.scheme == "tcp" else None,
+            )
+            deadline_s = time.monotonic() + self.options.handshake_timeout_s
+            self._greet(greeting, None, bound, remote, deadline_s)
+
+    def _make_room(self) -> None:
+        """Drop the oldest unproven connection when there are too many: real peers need no time."""
+        unproven = [greeting for greeting, attempt in self._greetings.items() if attempt is None]
+        if len(unproven) >= self.options.max_unproven:
+            self._end_greeting(unproven[0], PeerLost("too many unproven connections"))
+
+    def _begin(self, attempt: _Attempt, address: Address, remote: str, deadline_s: float) -> None:
+        if self._closed or attempt.abandoned:
+            attempt.fail(PeerLost("the transport was closed"))
+            return
+        try:
+            greeting = Greeting(
+                start_connecting(address),
+                self._credentials,
+                client=True,
+                tls=self.options.tls_client if address.scheme == "tcp" else None,
+                host=address.name,
+            )
+        except (OSError, UnicodeError) as error:
+            attempt.fail(PeerLost(str(error)))
+            return
+        limit_s = min(deadline_s, time.monotonic() + self.options.handshake_timeout_s)
+        self._greet(greeting, attempt, address, remote, limit_s)
+
+    def _greet(
+        self,
+        greeting: Greeting,
+        attempt: _Attempt | None,
+        address: Address,
+        remote: str,
+        deadline_s: float,
+    ) -> None:
+        self._greetings[greeting] = attempt
+        advance = partial(self._advance, greeting, address, remote)
+        self._loop.watch(greeting, advance, writing=greeting.wants_writing)
+        late = PeerLost(f"no handshake within {self.options.handshake_timeout_s:g} s")
+        self._loop.limit(greeting, deadline_s, partial(self._end_greeting, greeting, late))
+
+    def _advance(
+        self, greeting: Greeting, address: Address, remote: str, _r: bool, _w: bool
+    ) -> None:
+        if greeting not in self._greetings:
+            return
+        try:
+            session = greeting.advance()
+        except (OSError, BiremeError) as error:
+            self._end_greeting(greeting, error)
+            return
+        if session is not None:
+            self._open(greeting, session, address, remote)
+        else:
+            advance = partial(self._advance, greeting, address, remote)
+            self._loop.watch(greeting, advance, writing=greeting.wants_writing)
+
+    def _open(self, greeting: Greeting, session: Session, address: Address, remote: str) -> None:
+        attempt = self._greetings.pop(greeting)
+        self._loop.forget(greeting)
+        link = self._link(greeting, session, address, remote, accepted=attempt is None)
+        self._links.add(link)
+        link.opened()
+        if attempt is not None:
+            attempt.succeed(link)
+
+    def _link(
+        self,
+        greeting: Greeting,
+        session: Session,
+        address: Address,
+        remote: str,
+        *,
+        accepted: bool,
+    ) -> SocketLink:
+        stream = greeting.stream
+        assert stream is not None
+        # Local sockets and TLS let nobody else write to them.
+        sealed = bool(self.options.secret) and address.scheme == "tcp" and not greeting.encrypted
+        return SocketLink(
+            self,
+            stream,
+            session,
+            remote=remote,
+            accepted=accepted,
+            sealed=sealed,
+            first=greeting.rest,
+        )
+
+    def _end_greeting(self, greeting: Greeting, error: Exception) -> None:
+        attempt = self._greetings.pop(greeting, None)
+        self._loop.forget(greeting)
+        greeting.abandon()
+        if attempt is not None:
+            attempt.fail(error)
+        else:
+            _log.warning("refused a connection: %s", error)
+
+    # Helpers of any thread.
+
+    def _drive(self, done: threading.Event, deadline_s: float) -> None:
+        """Wait for ``done``, driving the loop meanwhile unless another thread does."""
+        while not done.is_set():
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0:
+                return
+            turn_s = min(left_s, _TURN_S)
+            if self._stepping.acquire(blocking=False):
+                try:
+                    self._refuse_closed()
+                    self._loop.step(turn_s)
+                finally:
+                    self._stepping.release()
+            else:
+                done.wait(turn_s)
+
+    def _parse(self, address: str) -> Address:
+        parsed = parse_address(address)
+        if parsed.scheme == "inproc":
+            raise ConfigError(f"{address}: inproc addresses need an InprocTransport")
+        return parsed
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise StateError("this transport is closed")

@@ -1,0 +1,34 @@
+"""Closed choices that a job or a key makes, shared by settings, wire and core."""
+
+from enum import StrEnum
+
+__all__ = ("Consistency", "DeathPolicy", "Layout")
+
+
+class Consistency(StrEnum):
+    """Which worker may run ahead of which, for the keys of one store."""
+
+    SYNC = "sync"
+    """A round at a time: every worker's push, then every worker's pull."""
+    ASYNC = "async"
+    """Each push is applied when it arrives."""
+
+
+class DeathPolicy(StrEnum):
+    """What a job does when one of its workers dies."""
+
+    ABORT = "abort"
+    """Every process ends within seconds, with a non-zero exit code and the dead one's name."""
+    CONTINUE = "continue"
+    """The others go on; sums are weighted over those who are left."""
+    WAIT = "wait"
+    """The others wait, within a limit, for a replacement that takes over the rank."""
+
+
+class Layout(StrEnum):
+    """How a value, or a push of it, is laid out."""
+
+    DENSE = "dense"
+    """All elements, in row-major order."""
+    ROWS = "rows"
+    """Some rows: their int64 numbers, then their elements."""

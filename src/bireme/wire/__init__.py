@@ -1,0 +1,3 @@
+"""The wire format: frame header, messages, codec. Pure: bytes in, values out."""
+
+__all__ = ()

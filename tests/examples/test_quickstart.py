@@ -1,0 +1,54 @@
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "quickstart.py"
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, str(SCRIPT), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        cwd=SCRIPT.parents[1],
+        check=False,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_it_learns_and_says_what_to_type_next():
+    done = run()
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    lines = done.stdout.strip().splitlines()
+    assert lines[0] == "1438 digits to train on, 359 held out"
+    (accuracy,) = re.match(r"([\d.]+)% of the held-out digits right\. Next: .+", lines[-1]).groups()
+    assert float(accuracy) > 96
+    rows = [line.split() for line in lines if re.match(r" *\d+/10 ", line)]
+    assert len(rows) == 10
+    assert all(row[-2:] == ["75.0%", "25.0%"] for row in rows)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_it_fails_when_the_net_has_not_learned():
+    done = run("--num-epochs", "1", "--lr", "0.0001")
+    assert done.returncode == 1
+    assert "96% expected" in done.stdout
+
+
+@pytest.mark.slow
+def test_help_and_wrong_arguments():
+    done = run("--help")
+    assert done.returncode == 0
+    assert "example: " in done.stdout
+    assert run("--gpus", "x").returncode != 0
+
+
+def test_it_stays_short():
+    assert len(SCRIPT.read_text().splitlines()) < 120

@@ -1,0 +1,140 @@
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = "train_mnist.py"
+ROOT = Path(__file__).resolve().parents[2]
+MNIST = ROOT.parent / "shared" / "data" / "mnist"
+
+
+def epochs(output):
+    """Return (loss, train accuracy, test accuracy) of each epoch."""
+    found = re.findall(
+        r"^Epoch \d+: loss ([\d.]+), train accuracy ([\d.]+), test accuracy ([\d.]+)", output, re.M
+    )
+    return [tuple(map(float, line)) for line in found]
+
+
+@pytest.mark.slow
+def test_digits_are_learnt_on_unequal_contexts(run_example):
+    output = run_example(SCRIPT, "--num-cpus", 2, "--work-load-list", "3,1", "--disp-batches", 10)
+    assert "lenet on cpu(0), cpu(1): 1500 images to train, 297 to test" in output
+    assert len(epochs(output)) == 10
+    assert epochs(output)[-1][2] > 0.95
+    assert output.count("shares 0.75 0.25") == 10
+    assert "Speed:" in output
+
+
+@pytest.mark.slow
+def test_contexts_and_shares_do_not_change_what_is_learnt(run_example):
+    common = (SCRIPT, "--network", "mlp", "--dtype", "float64", "--num-epochs", 3)
+    one = epochs(run_example(*common))
+    three = epochs(run_example(*common, "--num-cpus", 3, "--work-load-list", "3,1,2"))
+    assert len(one) == 3
+    assert three == pytest.approx(one, abs=2e-4)  # the last printed digit may round
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "least"),
+    [
+        (("--gc-type", "fp16"), 0.9),
+        (("--gc-type", "bf16", "--work-load-list", "auto"), 0.9),
+        (("--gc-type", "2bit", "--gc-threshold", 0.005, "--mom", 0, "--lr", 0.1), 0.7),
+        (("--dtype", "bfloat16"), 0.9),
+        (("--dtype", "float16"), 0.9),
+        (("--optimizer", "adam", "--lr", 0.005, "--kv-store", "local"), 0.9),
+        (("--lr-step-epochs", "6,8", "--wd", 0), 0.85),
+    ],
+)
+def test_options_reach_the_training(run_example, arguments, least):
+    output = run_example(
+        SCRIPT, "--network", "mlp", "--num-cpus", 2, "--num-epochs", 10, *arguments
+    )
+    assert epochs(output)[-1][2] > least
+
+
+@pytest.mark.slow
+def test_one_bit_moves_every_weight_by_the_learning_rate(run_example):
+    # A code of plus or minus one: with lr 0.002 it still learns, with the default it cannot.
+    common = (SCRIPT, "--network", "mlp", "--num-epochs", 3, "--num-cpus", 2, "--mom", 0)
+    output = run_example(*common, "--gc-type", "1bit", "--gc-threshold", 0, "--lr", 1e-4)
+    losses = [loss for loss, _, _ in epochs(output)]
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.slow
+def test_a_checkpoint_goes_on_as_if_nothing_had_happened(tmp_path, run_example):
+    common = (SCRIPT, "--network", "mlp", "--num-epochs", 4)
+    save = ("--model-prefix", tmp_path / "net", "--save-period", 2)
+    whole = epochs(run_example(*common, *save))
+    assert {path.name for path in tmp_path.glob("*.json")} == {"net-0002.json", "net-0004.json"}
+    resumed = epochs(run_example(*common, *save, "--load-epoch", 2))
+    assert resumed == whole[2:]
+
+
+@pytest.mark.slow
+def test_benchmark_needs_no_data(run_example):
+    arguments = ("--benchmark", 1, "--network", "mlp", "--num-examples", 640, "--num-epochs", 1)
+    output = run_example(SCRIPT, *arguments)
+    assert "640 images to train, 64 to test" in output
+    assert re.search(r"[1-9]\d* samples/s", output)
+
+
+@pytest.mark.slow
+@pytest.mark.mnist
+@pytest.mark.timeout(120)
+@pytest.mark.skipif(not MNIST.is_dir(), reason=f"MNIST's files are not in {MNIST}")
+def test_mnist_is_learnt(run_example):
+    # A third of the images once: all of them three times come above 98.5 %, in a minute or two.
+    output = run_example(SCRIPT, "--data-dir", MNIST, "--num-examples", 20000, "--num-epochs", 1)
+    assert "20000 images to train, 10000 to test" in output
+    assert epochs(output)[-1][2] > 0.96
+
+
+@pytest.mark.slow
+def test_a_refusal_is_one_line_and_status_2():
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / SCRIPT), "--data-dir", "/no/such"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == "train_mnist.py: error: /no/such: no such directory\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--network", "alexnet"), "invalid choice: 'alexnet'"),
+        (("--gpus", "0,0"), "named twice"),
+        (("--gpus", "98,99"), "gpu(98), but this machine has"),
+        (("--num-cpus", "0"), "'0' is not an integer >= 1"),
+        (("--work-load-list", "3,1"), "one number per context (1)"),
+        (("--work-load-list", "3,x", "--num-cpus", 2), "got '3,x'"),
+        (("--kv-store", "nothing"), "'nothing'"),
+        (("--optimizer", "nothing"), "no optimizer 'nothing'"),
+        (("--optimizer", "adam", "--mom", "0.9"), "no argument 'momentum'"),
+        (("--gc-threshold", "0.5"), "means nothing to --gc-type none"),
+        (("--gc-type", "2bit", "--gc-threshold", "0"), "threshold"),
+        (("--gc-type", "4bit"), "invalid choice: '4bit'"),
+        (("--dtype", "int8"), "invalid choice: 'int8'"),
+        (("--lr", "nan"), "'nan' is not a number > 0"),
+        (("--wd", "-1"), "'-1' is not a number >= 0"),
+        (("--lr-step-epochs", "3,2"), "increasing order"),
+        (("--load-epoch", "1"), "--load-epoch needs --model-prefix"),
+        (("--load-epoch", "3", "--model-prefix", "x", "--num-epochs", "3"), "nothing to do"),
+        (("--load-epoch", "1", "--model-prefix", "/no/such"), "/no/such-0001"),
+        (("--benchmark", "1", "--data-dir", "x"), "leave out --data-dir"),
+        (("--benchmark", "2"), "invalid choice: 2"),
+        (("--batch", "2"), "unrecognized arguments"),
+    ],
+)
+def test_a_mistake_is_named(refusal, arguments, says):
+    assert says in refusal(SCRIPT, *arguments)

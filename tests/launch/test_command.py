@@ -1,0 +1,107 @@
+"""The command line becomes the job that it describes."""
+
+import argparse
+
+import pytest
+
+from bireme.errors import ConfigError
+from bireme.launch.command import add_run_command, job_spec
+from bireme.settings import Security
+from bireme.types import DeathPolicy
+
+
+def parsed(*arguments):
+    parser = argparse.ArgumentParser()
+    add_run_command(parser.add_subparsers())
+    return parser.parse_args(["run", *arguments])
+
+
+def spec(*arguments, env=None):
+    return job_spec(parsed(*arguments), env or {})
+
+
+def test_the_smallest_job():
+    job = spec("-n", "2", "python", "train.py")
+    assert job.command == ("python", "train.py")
+    assert (job.num_workers, job.num_servers) == (2, 1)
+    assert job.settings.death_policy is DeathPolicy.ABORT
+    assert len(job.node_fields["secret"]) == 64
+    assert job.node_fields["job"].startswith("job-")
+
+
+def test_every_option():
+    job = spec(
+        *("-n", "3", "-s", "2", "--kv-store", "dist_async", "--output-dir", "logs"),
+        *("--env", "A=1", "--env", "B=x=y", "--env", "C=", "--on-worker-death", "wait"),
+        *("--max-restarts", "7", "--", "python", "train.py", "-n", "9", "--env", "Z"),
+    )
+    assert job.command == ("python", "train.py", "-n", "9", "--env", "Z")
+    assert (job.num_workers, job.num_servers, job.max_restarts) == (3, 2, 7)
+    assert job.node_fields["kvstore"] == "dist_async"
+    assert job.output_dir == "logs"
+    assert job.env == {"A": "1", "B": "x=y", "C": ""}
+    assert job.settings.death_policy is DeathPolicy.WAIT
+
+
+def test_jobs_do_not_share_secrets_or_names():
+    one, two = (spec("-n", "1", "true").node_fields for _ in range(2))
+    assert one["secret"] != two["secret"]
+    assert one["job"] != two["job"]
+
+
+def test_arguments_come_before_the_environment():
+    env = {
+        "BIREME_ON_WORKER_DEATH": "continue",
+        "BIREME_KVSTORE": "dist",
+        "BIREME_PUSH_TIMEOUT": "9",
+    }
+    job = spec("-n", "1", "true", env=env)
+    assert job.settings.death_policy is DeathPolicy.CONTINUE
+    assert job.settings.push_timeout_s == 9
+    assert job.node_fields["kvstore"] == "dist"
+    job = spec("-n", "1", "--on-worker-death", "abort", "--kv-store", "local", "true", env=env)
+    assert job.settings.death_policy is DeathPolicy.ABORT
+    assert job.node_fields["kvstore"] == "local"
+
+
+def test_security_of_the_environment():
+    assert "secret" not in spec("-n", "1", "true", env={"BIREME_SECURITY": "off"}).node_fields
+    given = spec("-n", "1", "true", env={"BIREME_SECRET": "0123456789abcdef"}).node_fields
+    assert given["secret"] == "0123456789abcdef"
+    by_file = spec("-n", "1", "true", env={"BIREME_SECRET_FILE": "/run/s"}).node_fields
+    assert by_file["secret_file"] == "/run/s"
+    assert "secret" not in by_file
+    assert by_file.get("security", Security.AUTH) is Security.AUTH
+
+
+def test_a_secret_by_file(tmp_path):
+    fields = spec("-n", "1", "--secret-file", str(tmp_path / "s"), "true").node_fields
+    assert fields["secret_file"] == str(tmp_path / "s")
+    assert "secret" not in fields
+    assert (tmp_path / "s").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("-n", "1"), "a job needs a command"),
+        (("-n", "1", "--"), "a job needs a command"),
+        (("-n", "0", "true"), "num_workers must be >= 1, got 0"),
+        (("-n", "1", "-s", "0", "true"), "num_servers must be >= 1"),
+        (("-n", "1", "--env", "A", "true"), "--env takes NAME=VALUE, got 'A'"),
+        (("-n", "1", "--env", "=1", "true"), "--env takes NAME=VALUE"),
+        (("-n", "1", "--env", "BIREME_RANK=1", "true"), "the launcher itself sets BIREME_RANK"),
+    ],
+)
+def test_what_is_refused(arguments, words):
+    with pytest.raises(ConfigError, match=words):
+        spec(*arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("true",), ("-n", "two", "true"), ("-n", "1", "--launcher", "lokal", "true")]
+)
+def test_what_the_parser_refuses(arguments, capsys):
+    with pytest.raises(SystemExit):
+        parsed(*arguments)
+    assert "usage" in capsys.readouterr().err

@@ -1,0 +1,35 @@
+"""Ends of processes are named as people know them."""
+
+import pytest
+
+from bireme.launch.exits import Exit, names_an_abort
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "code"),
+    [
+        (0, "ended with exit code 0", 0),
+        (3, "ended with exit code 3", 3),
+        (255, "ended with exit code 255", 255),
+        (-15, "was killed by SIGTERM (exit code 143)", 143),
+        (-11, "was killed by SIGSEGV (exit code 139)", 139),
+        (-63, "was killed by signal 63 (exit code 191)", 191),
+    ],
+)
+def test_words_and_codes(status, words, code):
+    assert str(Exit(status)) == words
+    assert Exit(status).code == code
+    assert Exit(status).failed == (status != 0)
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ([], False),
+        (["ValueError: no"], False),
+        (["Traceback", "bireme.errors.JobAborted: W[1] on leda: killed"], True),
+        (["bireme.errors.NodeLost: W[1]", "more"], True),
+    ],
+)
+def test_following(lines, expected):
+    assert names_an_abort(lines) is expected

@@ -1,0 +1,73 @@
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from bireme.errors import ConfigError, UnsupportedError
+from bireme.kvstore import DeviceStore, LocalStore
+from bireme.train.arrange import Wish, arrange
+from bireme.train.lineup import Lineup
+from bireme.train.plain_update import PlainUpdate
+from bireme.train.store_update import StoreUpdate
+from bireme.train.worker_update import WorkerUpdate
+
+TWO_BIT = {"type": "2bit", "threshold": 0.5}
+
+
+def decide(count, kvstore, compression=None, on_store=None):
+    net = nn.Linear(1, 1)
+    lineup = Lineup([copy.deepcopy(net) for _ in range(count)])
+    optimizer = torch.optim.SGD(lineup.params[0])
+    return arrange(lineup, optimizer, Wish(kvstore, compression, on_store))
+
+
+@pytest.mark.parametrize(
+    ("count", "kvstore", "compression", "on_store", "mode", "kind"),
+    [
+        (1, "device", None, None, PlainUpdate, None),
+        (1, "local", None, False, PlainUpdate, None),
+        (1, "device", None, True, StoreUpdate, "device"),
+        (1, "device", TWO_BIT, None, WorkerUpdate, "device"),
+        (1, "device", TWO_BIT, True, StoreUpdate, "device"),
+        (1, None, None, None, PlainUpdate, None),
+        (1, None, None, False, PlainUpdate, None),
+        (2, "local", None, None, WorkerUpdate, "local"),
+        (2, "DEVICE", None, False, WorkerUpdate, "device"),
+        (2, "local", None, True, StoreUpdate, "local"),
+    ],
+)
+def test_the_table(count, kvstore, compression, on_store, mode, kind):
+    chosen, store = decide(count, kvstore, compression, on_store)
+    assert type(chosen) is mode
+    assert (None if store is None else store.type) == kind
+
+
+def test_a_store_object_is_always_used():
+    store = LocalStore()
+    chosen, used = decide(1, store)
+    assert type(chosen) is WorkerUpdate
+    assert used is store
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((2, None), ConfigError, "2 replicas need a store"),
+        ((1, None, TWO_BIT), ConfigError, "compression needs a store"),
+        ((1, None, None, True), ConfigError, "update_on_kvstore=True needs a store"),
+        ((2, "local", TWO_BIT), UnsupportedError, "does not compress"),
+        ((2, "device", None, 1), ConfigError, "True, False or None, got 1"),
+        ((2, 5), ConfigError, "got 5"),
+    ],
+)
+def test_wishes_that_cannot_be_granted(arguments, error, message):
+    with pytest.raises(error, match=message):
+        decide(*arguments)
+
+
+def test_a_refused_store_keeps_its_owner():
+    store = DeviceStore()
+    with pytest.raises(ConfigError):
+        decide(2, store, {"type": "nonsense"})
+    store.init("still-open", torch.ones(1))

@@ -1,0 +1,41 @@
+import pytest
+import torch
+
+from bireme.errors import ConfigError
+from bireme.train.learning_rate import get_learning_rate, set_learning_rate
+
+
+def make(*groups):
+    return torch.optim.SGD([{"params": [torch.zeros(1)], **group} for group in groups], lr=1.0)
+
+
+def test_multipliers_apply_to_what_is_set():
+    optimizer = make({"lr_mult": 0.5}, {}, {"lr_mult": 0})
+    set_learning_rate(optimizer, 2)
+    assert [group["lr"] for group in optimizer.param_groups] == [1.0, 2.0, 0.0]
+    assert get_learning_rate(optimizer) == 2.0
+
+
+@pytest.mark.parametrize("factor", [-1, float("nan"), float("inf"), "2", None, True])
+def test_a_bad_multiplier_changes_nothing(factor):
+    optimizer = make({}, {"lr_mult": factor})
+    with pytest.raises(ConfigError, match="lr_mult must be a finite number"):
+        set_learning_rate(optimizer, 5.0)
+    assert optimizer.param_groups[0]["lr"] == 1.0
+
+
+def test_a_rate_hidden_by_its_multiplier():
+    with pytest.raises(ConfigError, match="hides"):
+        get_learning_rate(make({"lr_mult": 0}))
+
+
+def test_optimizers_without_a_rate():
+    class Plain(torch.optim.Optimizer):
+        def step(self, closure=None):
+            return None
+
+    optimizer = Plain([torch.zeros(1)], {})
+    with pytest.raises(ConfigError, match="Plain has no lr"):
+        get_learning_rate(optimizer)
+    with pytest.raises(ConfigError, match="Plain has no lr"):
+        set_learning_rate(optimizer, 1.0)

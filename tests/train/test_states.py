@@ -1,0 +1,96 @@
+import os
+
+import pytest
+import torch
+
+from bireme.errors import ConfigError, DataError
+from bireme.train.states import check_states, load_states, save_states, write_atomically
+
+
+def make(kind=torch.optim.Adam, shape=(2, 3)):
+    param = torch.zeros(shape, requires_grad=True)
+    optimizer = kind([param])
+    param.grad = torch.ones(shape)
+    if kind is torch.optim.LBFGS:
+        optimizer.step(lambda: param.sum())
+    else:
+        optimizer.step()
+    return optimizer
+
+
+def test_what_is_written_is_torchs_own_format(tmp_path):
+    states = make().state_dict()
+    path = tmp_path / "a"
+    save_states(path, states)
+    assert str(torch.load(path, weights_only=True)) == str(states)
+    assert str(load_states(str(path))) == str(states)
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+
+    def write(file):
+        file.write(b"half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(path, write)
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["a"]
+    with pytest.raises(ConfigError, match="cannot write in folder"):
+        write_atomically(tmp_path / "b" / "c", write)
+
+
+def test_a_truncated_file_is_said_to_be_one(tmp_path):
+    path = tmp_path / "a"
+    save_states(path, make().state_dict())
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(DataError, match="holds no optimizer states"):
+        load_states(path)
+
+
+class Planted:
+    def __reduce__(self):
+        return (os.system, ("true",))
+
+
+def test_a_file_with_code_in_it_is_refused(tmp_path):
+    torch.save({"state": Planted(), "param_groups": []}, tmp_path / "a")
+    with pytest.raises(DataError, match="holds no optimizer states"):
+        load_states(tmp_path / "a")
+
+
+def test_states_of_another_model_are_refused():
+    own = make()
+    check_states(own.state_dict(), own)
+    with pytest.raises(ConfigError, match="lack betas, eps, so they are not those of a Adam"):
+        check_states(make(torch.optim.SGD).state_dict(), own)
+    with pytest.raises(ConfigError, match=r"'exp_avg' has shape \(2, 4\)"):
+        check_states(make(shape=(2, 4)).state_dict(), own)
+    with pytest.raises(ConfigError, match=r"sizes \[2\]"):
+        check_states({"state": {}, "param_groups": [{"params": [0, 1]}]}, own)
+
+
+@pytest.mark.parametrize(
+    "states",
+    [
+        None,
+        {"state": {}},
+        {"state": {}, "param_groups": 3},
+        {"state": {}, "param_groups": [{}]},
+        {"state": {}, "param_groups": [[]]},
+        {"state": [], "param_groups": [{"params": [0]}]},
+        {"state": {0: 3}, "param_groups": [{"params": [0]}]},
+    ],
+)
+def test_what_has_not_the_form_of_states_is_refused(states):
+    with pytest.raises(ConfigError, match="'state' and 'param_groups'"):
+        check_states(states, make())
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adafactor, torch.optim.LBFGS, torch.optim.Rprop])
+def test_states_of_other_forms_are_accepted(kind):
+    own = make(kind, (3,) if kind is torch.optim.LBFGS else (2, 3))
+    check_states(own.state_dict(), own)

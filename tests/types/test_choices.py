@@ -1,0 +1,17 @@
+"""Choices are their own names, on the wire and in the environment."""
+
+import pytest
+
+from bireme.types import Consistency, DeathPolicy, Layout
+
+
+@pytest.mark.parametrize(
+    ("cls", "names"),
+    [
+        (Consistency, {"sync", "async"}),
+        (DeathPolicy, {"abort", "continue", "wait"}),
+        (Layout, {"dense", "rows"}),
+    ],
+)
+def test_names(cls, names):
+    assert {str(choice) for choice in cls} == names
