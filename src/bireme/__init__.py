@@ -12,9 +12,9 @@ from bireme.version import __version__
 if TYPE_CHECKING:
     from bireme import compress as compress
     from bireme import data as data
-    from bireme import kvstore as kvstore
     from bireme import kvstore as kv
-    from bireme.kvstore.optimizer import OptimizerSpec as OptimizerSpec
+    from bireme import kvstore as kvstore
+    from bireme.kvstore.factory import run_role as run_role
     from bireme.train import callbacks as callbacks
     from bireme.train import metrics as metrics
     from bireme.train.module import Module as Module
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bireme.types import Context as Context
     from bireme.types import cpu as cpu
     from bireme.types import gpu as gpu
+    from bireme.update.spec import OptimizerSpec as OptimizerSpec
 
 __all__ = (
     "Context",
@@ -39,6 +40,7 @@ __all__ = (
     "kv",
     "kvstore",
     "metrics",
+    "run_role",
     "split_and_load",
     "split_data",
 )
@@ -54,10 +56,11 @@ _MODULES = {
 _NAMES = {
     "Context": "bireme.types",
     "Module": "bireme.train.module",
-    "OptimizerSpec": "bireme.kvstore.optimizer",
+    "OptimizerSpec": "bireme.update.spec",
     "Trainer": "bireme.train.trainer",
     "cpu": "bireme.types",
     "gpu": "bireme.types",
+    "run_role": "bireme.kvstore.factory",
     "split_and_load": "bireme.train.split",
     "split_data": "bireme.train.split",
 }

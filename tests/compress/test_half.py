@@ -33,6 +33,7 @@ def test_its_own_dtype_travels_unchanged(dtype):
     result = Half(dtype).decompress(payload)
     assert result.dtype is dtype
     assert torch.equal(result, grad)
+    assert payload.data.data_ptr() != grad.data_ptr()  # the next backward pass reuses grad
 
 
 def test_the_other_half_is_refused():

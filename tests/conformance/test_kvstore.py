@@ -339,7 +339,7 @@ class TestRowSparse:
     def test_half_rows_are_rounded_once(self, store, dtype):
         big = {torch.float16: 2048.0, torch.bfloat16: 256.0}[dtype]
         store.init("r", torch.zeros(SHAPE, dtype=dtype).to_sparse(1))
-        parts = [rows(2, fill=big), rows(2, 2), rows(1)]
+        parts = [rows(2, fill=big), rows(2), rows(2), rows(1)]
         store.push("r", [part.to(dtype) for part in parts])
         assert store.pull("r").to_dense()[:, 0].tolist() == [0, 1, big + 2, 0]
 

@@ -2,7 +2,6 @@ import runpy
 
 import pytest
 import torch
-
 from tests.examples.conftest import EXAMPLES
 
 BUILDERS = runpy.run_path(str(EXAMPLES / "networks.py"))["BUILDERS"]

@@ -33,21 +33,22 @@ def test_contexts_and_shares_do_not_change_what_is_learnt(run_example):
     common = (SCRIPT, "--network", "mlp", "--dtype", "float64", "--num-epochs", 3)
     one = epochs(run_example(*common))
     three = epochs(run_example(*common, "--num-cpus", 3, "--work-load-list", "3,1,2"))
-    assert len(one) == 3
-    assert three == pytest.approx(one, abs=2e-4)  # the last printed digit may round
+    assert len(one) == len(three) == 3
+    for here, there in zip(one, three, strict=True):
+        assert here == pytest.approx(there, abs=2e-4)  # the last printed digit may round
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "least"),
     [
-        (("--gc-type", "fp16"), 0.9),
-        (("--gc-type", "bf16", "--work-load-list", "auto"), 0.9),
+        (
+            ("--gc-type", "bf16", "--work-load-list", "auto", "--optimizer", "adam", "--lr", 0.005),
+            0.9,
+        ),
         (("--gc-type", "2bit", "--gc-threshold", 0.005, "--mom", 0, "--lr", 0.1), 0.7),
-        (("--dtype", "bfloat16"), 0.9),
-        (("--dtype", "float16"), 0.9),
-        (("--optimizer", "adam", "--lr", 0.005, "--kv-store", "local"), 0.9),
-        (("--lr-step-epochs", "6,8", "--wd", 0), 0.85),
+        (("--gc-type", "fp16", "--dtype", "bfloat16", "--lr-step-epochs", "8,9"), 0.85),
+        (("--dtype", "float16", "--kv-store", "local", "--wd", 0), 0.9),
     ],
 )
 def test_options_reach_the_training(run_example, arguments, least):
@@ -58,13 +59,12 @@ def test_options_reach_the_training(run_example, arguments, least):
 
 
 @pytest.mark.slow
-def test_one_bit_moves_every_weight_by_the_learning_rate(run_example):
-    # A code of plus or minus one: with lr 0.002 it still learns, with the default it cannot.
-    common = (SCRIPT, "--network", "mlp", "--num-epochs", 3, "--num-cpus", 2, "--mom", 0)
-    output = run_example(*common, "--gc-type", "1bit", "--gc-threshold", 0, "--lr", 1e-4)
+def test_one_bit_learns_at_a_small_rate(run_example):
+    # The code is plus or minus one whatever the gradient's size.
+    common = (SCRIPT, "--network", "mlp", "--num-epochs", 20, "--num-cpus", 2)
+    output = run_example(*common, "--gc-type", "1bit", "--gc-threshold", 0, "--lr", 5e-4)
     losses = [loss for loss, _, _ in epochs(output)]
-    assert losses == sorted(losses, reverse=True)
-    assert losses[-1] < losses[0]
+    assert losses[-1] < losses[0] - 0.03
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 import torch
 
 from bireme.kvstore.entry import Entry, Fence
-from bireme.kvstore.layout import Layout
+from bireme.update.layout import Layout
 
 
 def entry(value: torch.Tensor) -> Entry:

@@ -63,6 +63,13 @@ def test_the_tail_is_short_and_the_log_is_whole(start, tmp_path):
     assert log.closed
 
 
+def test_a_full_disk_ends_the_log_and_not_the_job(start):
+    child, lines = start("print('x')", log=open("/dev/full", "wb", buffering=0))
+    assert finish(child) == Exit(0)
+    assert ("x", False) in lines
+    assert any("not kept any longer" in text for text, _ in lines)
+
+
 def test_signals_reach_the_whole_group(start):
     child, _ = start(("sh", "-c", "sleep 60 & echo $!; wait"))
     while not child.tail:

@@ -86,7 +86,7 @@ def test_a_secret_by_file(tmp_path):
     [
         (("-n", "1"), "a job needs a command"),
         (("-n", "1", "--"), "a job needs a command"),
-        (("-n", "0", "true"), "num_workers must be >= 1, got 0"),
+        (("-n", "0", "true"), "num_workers must be >= 1 and <= 1048576, got 0"),
         (("-n", "1", "-s", "0", "true"), "num_servers must be >= 1"),
         (("-n", "1", "--env", "A", "true"), "--env takes NAME=VALUE, got 'A'"),
         (("-n", "1", "--env", "=1", "true"), "--env takes NAME=VALUE"),

@@ -113,8 +113,9 @@ def test_the_secret_is_not_shown():
     ("options", "words"),
     [
         ({"command": ()}, "a job needs a command"),
-        ({"num_workers": 0}, "num_workers must be >= 1, got 0"),
-        ({"num_servers": 0}, "num_servers must be >= 1, got 0"),
+        ({"num_workers": 0}, "num_workers must be >= 1 and <= 1048576, got 0"),
+        ({"num_servers": 0}, "num_servers must be >= 1 and <= 1048576, got 0"),
+        ({"num_workers": 10**9}, "got 1000000000"),
         ({"max_restarts": -1}, "max_restarts must be >= 0"),
         ({"env": {"DMLC_ROLE": "worker", "BIREME_RANK": "0"}}, "sets BIREME_RANK, DMLC_ROLE"),
     ],

@@ -10,6 +10,8 @@ import sys
 import pytest
 from tests.launch.processes import is_gone, pids, wait_until_gone
 
+from bireme.launch.jobs import running_jobs
+
 PYTHON = (sys.executable, "-S", "-u", "-c")
 IS = """import os, sys, time, signal
 role, rank = os.environ['BIREME_ROLE'], os.environ['BIREME_RANK']
@@ -36,9 +38,13 @@ def launch(code, *options, env=None, **more):
 class Running:
     """A launcher under way; lines of its standard output can be awaited."""
 
-    def __init__(self, code, *options):
+    def __init__(self, code, *options, env=None):
         self.process = subprocess.Popen(
-            command(code, *options), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command(code, *options),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **(env or {})},
         )
 
     def __enter__(self):
@@ -192,7 +198,10 @@ def test_nobody_reads_any_more():
         started = pids([process.stdout.readline() for _ in range(20)])
         process.stdout.close()
         assert process.wait(30) == 143
-        assert "Traceback" not in process.stderr.read()
+        said = process.stderr.read()
+    assert "nobody reads the output any longer" in said
+    assert "Traceback" not in said
+    assert "Exception ignored" not in said
     wait_until_gone(started)
 
 
@@ -234,6 +243,25 @@ def test_the_secret_is_in_the_environment_of_the_children_only():
     run = launch(code, "-n", "1")
     assert run.stdout.count("64 False") == 3
     assert re.search(r"[0-9a-f]{64}", run.stdout + run.stderr) is None
+
+
+def test_a_running_job_can_be_found(tmp_path):
+    code = "print('up')\nsys.stdout.flush()\n" + WAIT
+    with Running(code, "-n", "1", env={"XDG_RUNTIME_DIR": str(tmp_path)}) as run:
+        run.lines(3)
+        (note,) = running_jobs(tmp_path / "bireme")
+        assert note.launcher_pid == run.process.pid
+        assert (note.num_workers, len(note.secret)) == (1, 64)
+        run.process.terminate()
+        run.end()
+    assert running_jobs(tmp_path / "bireme") == []
+
+
+def test_a_job_runs_although_it_cannot_be_found(tmp_path):
+    (tmp_path / "bireme").touch()
+    run = launch("print('x')\n", "-n", "1", env={"XDG_RUNTIME_DIR": str(tmp_path)})
+    assert run.returncode == 0
+    assert "bireme doctor will not find this job" in run.stderr
 
 
 def test_restarts_under_wait(tmp_path):

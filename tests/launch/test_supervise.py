@@ -111,6 +111,14 @@ def test_a_server_that_fails_ends_the_job_under_every_policy():
         assert finish(end_all(run, 2.1)) == 3
 
 
+def test_a_worker_is_blamed_before_the_scheduler_that_tells_of_it():
+    run = job()
+    run.handle(Exited(SCHEDULER, Exit(1)), 1.0)
+    run.handle(Exited(worker(1), KILLED), 1.1)
+    run.handle(Exited(worker(0), BAD), 1.2)
+    assert reports(run.handle(Tick(), 2.2)) == [worker(1)]
+
+
 def test_continue_goes_on_and_ends_well():
     run = job(DeathPolicy.CONTINUE)
     actions = run.handle(Exited(worker(1), KILLED), 1.0)

@@ -117,6 +117,8 @@ def test_everything_that_is_missing_is_named_at_once():
         ({"secret": ""}, "the job has no secret: set BIREME_SECRET"),
         ({"secret": "short"}, "at least 16 characters, got 5"),
         ({"security": Security.TLS, "tls_cert": "c"}, "security=tls needs"),
+        ({"bind": "0.0.0.0", "security": Security.OFF}, "listens on one address, not on all"),
+        ({"bind": "::", "security": Security.OFF}, "listens on one address, not on all"),
         ({"log_level": "loud"}, "log_level must be debug, info, warning or error, got 'loud'"),
     ],
 )

@@ -42,6 +42,7 @@ def farthest(shares, speeds):
     return max(abs(share - want) / want for share, want in zip(shares, wanted, strict=True))
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(10, 1000), min_size=1, max_size=6))
 def test_shares_reach_the_speeds_after_the_first_steps(speeds):
     balancer = Balancer(len(speeds))
@@ -58,7 +59,7 @@ def test_the_start_is_even_and_warmup_steps_do_not_count():
     assert balancer.shares == pytest.approx((0.75, 0.25))
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10_000))
 def test_shares_follow_noisy_speeds_within_the_tolerance_of_the_measured(seed):
     balancer = Balancer(3)

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 import torchmetrics
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
@@ -40,6 +40,7 @@ def test_accuracy_takes_classes_and_dense_scores():
     assert value_of("acc", dense, torch.ones(2, 4, 4, dtype=torch.long)) == 1.0
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(0, 99))
 def test_batches_of_any_sizes_give_the_value_of_the_whole(sizes, seed):
     generator = torch.Generator().manual_seed(seed)

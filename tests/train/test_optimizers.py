@@ -3,8 +3,8 @@ import torch
 from torch import nn
 
 from bireme.errors import ConfigError, UnsupportedError
-from bireme.kvstore.optimizer import OptimizerSpec
 from bireme.train.optimizers import make_optimizer
+from bireme.update.spec import OptimizerSpec
 
 
 def test_a_name_in_any_case_takes_all_parameters():

@@ -3,7 +3,7 @@ from collections import namedtuple
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bireme
@@ -25,6 +25,7 @@ def test_uneven_splits_match_upstream():
     assert sizes(split_data(torch.arange(2), 4, even_split=False)) == [1, 1, 0, 0]
 
 
+@settings(deadline=None)
 @given(st.integers(0, 30), st.integers(1, 8))
 def test_slices_put_together_are_the_batch(batch_size, num_slice):
     data = {"x": torch.arange(batch_size * 2).reshape(batch_size, 2), "y": np.arange(batch_size)}

@@ -10,8 +10,8 @@ from torch.optim.lr_scheduler import OneCycleLR, ReduceLROnPlateau, StepLR
 from bireme import kvstore
 from bireme.errors import ConfigError, DataError, StateError, UnsupportedError
 from bireme.kvstore import DeviceStore, KVStoreBase, LocalStore
-from bireme.kvstore.optimizer import OptimizerSpec
 from bireme.train.trainer import Trainer
+from bireme.update.spec import OptimizerSpec
 
 
 class SumStore(KVStoreBase):
@@ -325,6 +325,22 @@ class TestMergingByHand:
                 net.weight.grad = torch.full((1, 1), grad)
             trainer.step()
             assert weights(nets) == [-2.0 * step] * 2
+
+    @pytest.mark.parametrize("end", ["step", "zero_grad"])
+    def test_gradients_written_in_place_are_merged_after_a_step_or_clearing(self, end):
+        nets = scalar_nets(2)
+        trainer = Trainer(nets, sgd(nets[0]))
+        backward(nets, [2, 6])
+        trainer.allreduce_grads()
+        if end == "step":
+            trainer.step()
+        else:
+            trainer.zero_grad(set_to_none=False)
+        before = weights(nets)[0]
+        for net, grad in zip(nets, [1.0, 3.0], strict=True):
+            net.weight.grad.fill_(grad)
+        trainer.step()
+        assert weights(nets) == [before - 2.0] * 2
 
     def test_each_parameter_is_merged_when_it_must_be(self):
         nets = [nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False))]

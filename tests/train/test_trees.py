@@ -4,7 +4,7 @@ from collections import Counter, OrderedDict
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bireme.errors import DataError, UnsupportedError
@@ -23,6 +23,7 @@ nested = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(nested)
 def test_plain_values_survive_json(tree):
     again = decode(json.loads(json.dumps(encode(tree, {}))), {})

@@ -1,7 +1,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bireme.errors import ConfigError
@@ -17,6 +17,7 @@ from bireme.train.workload import (
 loads_lists = st.lists(st.floats(0, 100), min_size=1, max_size=9).filter(any)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 200), st.integers(1, 20))
 def test_even_sizes_differ_by_one_at_most(batch_size, num_slice):
     sizes = even_sizes(batch_size, num_slice)
@@ -47,6 +48,7 @@ def test_rounding_up_does_not_starve_the_last():
 
 
 @pytest.mark.parametrize("split", [work_load_sizes, proportional_sizes])
+@settings(deadline=None)
 @given(batch_size=st.integers(0, 300), loads=loads_lists)
 def test_sizes_cover_the_batch_and_starve_nobody(split, batch_size, loads):
     sizes = split(batch_size, loads)
@@ -59,6 +61,7 @@ def test_sizes_cover_the_batch_and_starve_nobody(split, batch_size, loads):
             assert size >= 1
 
 
+@settings(deadline=None)
 @given(st.integers(1, 1000), st.lists(st.floats(1, 5), min_size=1, max_size=6))
 def test_proportional_sizes_are_within_one_sample(batch_size, loads):
     if batch_size < 6 * len(loads):

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from bireme.kvstore.layout import DTYPES
 from bireme.types import DType
+from bireme.update.layout import DTYPES
 
 
 @pytest.mark.parametrize("dtype", list(DType))

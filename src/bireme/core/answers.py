@@ -193,14 +193,13 @@ class Answers:
 
     def _barrier_done(self, message: BarrierDone, payload: object) -> None:
         desk = self._desk
-        number = max(message.number + 1, desk.barriers.get(message.name, 0))
-        desk.barriers[message.name] = number
         for request in list(desk.requests.values()):
             if (
                 isinstance(request, BarrierRequest)
                 and request.name == message.name
-                and request.barrier < number
+                and request.barrier <= message.number
             ):
+                desk.barriers[message.name] = message.number + 1
                 desk.drop(request)
                 desk.part_done(request.call)
 

@@ -177,13 +177,17 @@ class Desk:
         for inquiry in self._inquiries:
             if inquiry.call.open and (inquiry.complete or now_s >= inquiry.limit_s):
                 self.fail(inquiry.call, inquiry.error(self.key_names))
-        self._inquiries = [each for each in self._inquiries if each.call.open]
+        self._end_inquiries()
 
     def next_deadline_s(self) -> float | None:
         """Return when ``tick`` has something to do."""
-        due = [self._sweep_s, self.calls.next_deadline_s()]
-        due += [inquiry.limit_s for inquiry in self._inquiries]
-        return min((each for each in due if each is not None), default=None)
+        due_s, first_s = self._sweep_s, self.calls.next_deadline_s()
+        if first_s is not None and (due_s is None or first_s < due_s):
+            due_s = first_s
+        for inquiry in self._inquiries:
+            if due_s is None or inquiry.limit_s < due_s:
+                due_s = inquiry.limit_s
+        return due_s
 
     def report(self, number: int, report: dict[str, object]) -> bool:
         """Take a node's report; return whether it was asked for by an inquiry."""
@@ -213,7 +217,7 @@ class Desk:
             request.due_s = self.now_s + request.pause_s
             if isinstance(request, PushRequest):
                 in_doubt.setdefault(request.server, []).append(request)
-            elif request.call is None:
+            elif request.call is None and isinstance(request, RoundsRequest):
                 self.drop(request)
             else:
                 self.send(request)
@@ -226,6 +230,13 @@ class Desk:
         keys = dict.fromkeys(key_id for push in pushes for key_id, _ in push.items)
         about = tuple(push.number for push in pushes)
         self.post(RoundsRequest(self.next_number(), None, rank, tuple(keys), about))
+
+    def _end_inquiries(self) -> None:
+        over = [each for each in self._inquiries if not each.call.open]
+        for inquiry in over:
+            for number in inquiry.unanswered():
+                self.requests.pop(number, None)
+            self._inquiries.remove(inquiry)
 
     def _inquire(self, call: OpenCall) -> None:
         inquiry = Inquiry(call, _slots(call), self.now_s + INQUIRY_LIMIT_S)

@@ -48,6 +48,10 @@ class Inquiry:
         """Whether all reports have come."""
         return not self._asked
 
+    def unanswered(self) -> list[int]:
+        """Return the questions that got no answer."""
+        return list(self._asked)
+
     def ask(self, request: int, node: str) -> None:
         """Note that ``node`` was asked by ``request``."""
         self._asked[request] = node

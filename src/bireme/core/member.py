@@ -37,7 +37,8 @@ RETRY_S = 0.2
 RECONNECT_S = 1.0
 """How long a lost link to the scheduler may take to come back before the job is given up."""
 
-_JOIN_RESEND_S = 1.0
+_JOIN_RESEND_S = 0.1
+"""Often, because a node whose link broke has only a moment to come back."""
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +96,7 @@ class Member:
         self._reconnect_by_s: float | None = None
         self._retry_at_s: float | None = None
         self._beat_at_s: float | None = None
-        self._beat_interval_s = _JOIN_RESEND_S
+        self._beat_interval_s = 1.0
         self._silence_s = identity.start_timeout_s
         self._receivers: dict[type[Message], Callable[..., list[Action]]] = {
             Joined: self._joined,
@@ -136,7 +137,7 @@ class Member:
         """Take the new link to the scheduler: join by it, or join again."""
         self.link = link
         self._retry_at_s = None
-        self._beat_at_s = now_s + self._beat_interval_s
+        self._beat_at_s = now_s + _JOIN_RESEND_S
         return [self._join()]
 
     def connect_failed(self, reason: str, now_s: float) -> list[Action]:
@@ -184,8 +185,8 @@ class Member:
             self._retry_at_s = None
             actions.append(Connect(SCHEDULER, ()))
         if self._beat_at_s is not None and now_s >= self._beat_at_s and self.link is not None:
-            self._beat_at_s = now_s + self._beat_interval_s
             joining = self.node is None or self._reconnect_by_s is not None
+            self._beat_at_s = now_s + (_JOIN_RESEND_S if joining else self._beat_interval_s)
             beat = Send(self.link, Heartbeat(now_s, self.view))
             actions.append(self._join() if joining else beat)
         return actions
@@ -194,11 +195,13 @@ class Member:
         """Return when ``tick`` has something to do."""
         if self.ended is not None:
             return None
-        limit_s = self._heard_s + self._silence_s
+        due_s = self._heard_s + self._silence_s
         if self.started is None:
-            limit_s = self._began_s + self.identity.start_timeout_s
-        others = (self._reconnect_by_s, self._retry_at_s, self._beat_at_s)
-        return min([limit_s, *(each for each in others if each is not None)])
+            due_s = self._began_s + self.identity.start_timeout_s
+        for each in (self._beat_at_s, self._reconnect_by_s, self._retry_at_s):
+            if each is not None and each < due_s:
+                due_s = each
+        return due_s
 
     def _join(self) -> Send:
         identity = self.identity
@@ -230,8 +233,6 @@ class Member:
         return [Log("info", f"joined as {message.node}, incarnation {message.incarnation}")]
 
     def _refused(self, message: Refused) -> list[Action]:
-        if self.leaving:
-            return self._end(0, "the job is over")
         return self._end(1, f"the scheduler refuses this {self.identity.role}: {message.reason}")
 
     def _start(self, message: Start) -> list[Action]:

@@ -34,6 +34,17 @@ _CODES: tuple[tuple[type[BiremeError], FaultCode], ...] = (
 )
 
 
+class _Bundle:
+    """Values on their way into one message."""
+
+    __slots__ = ("entries", "handles", "size")
+
+    def __init__(self, entry: ValueEntry, handle: object) -> None:
+        self.entries = [entry]
+        self.handles = [handle]
+        self.size = entry.payload_bytes
+
+
 class Replies:
     """The answers of one event, by link and request.
 
@@ -44,8 +55,7 @@ class Replies:
     def __init__(self, bundle_bytes: int) -> None:
         self._bundle_bytes = bundle_bytes
         self._acks: dict[_Request, list[SlotRound]] = {}
-        self._values: dict[_Request, tuple[list[ValueEntry], list[object]]] = {}
-        self._sizes: dict[_Request, int] = {}
+        self._values: dict[_Request, _Bundle] = {}
         self._actions: list[Action] = []
 
     def ack(self, link: int, request: int, key_id: int, index: int, number: int) -> None:
@@ -60,17 +70,16 @@ class Replies:
     def value(self, link: int, request: int, entry: ValueEntry, handle: object, view: int) -> None:
         """Send one slot's value."""
         where = (link, request)
-        size = self._sizes.get(where, 0)
-        if size and size + entry.payload_bytes > self._bundle_bytes:
-            self._send_values(where, view)
-            size = 0
         bundle = self._values.get(where)
         if bundle is None:
-            self._values[where] = ([entry], [handle])
+            self._values[where] = _Bundle(entry, handle)
+        elif bundle.size + entry.payload_bytes > self._bundle_bytes:
+            self._send_values(where, bundle, view)
+            self._values[where] = _Bundle(entry, handle)
         else:
-            bundle[0].append(entry)
-            bundle[1].append(handle)
-        self._sizes[where] = size + entry.payload_bytes
+            bundle.entries.append(entry)
+            bundle.handles.append(handle)
+            bundle.size += entry.payload_bytes
 
     def fault(
         self,
@@ -92,16 +101,17 @@ class Replies:
 
     def take(self, view: int) -> list[Action]:
         """Return all actions and begin anew."""
-        for where in list(self._values):
-            self._send_values(where, view)
-        for (link, request), entries in self._acks.items():
-            self._actions.append(Send(link, Ack(request, view, tuple(entries))))
-        self._acks.clear()
+        if self._values:
+            for where, bundle in self._values.items():
+                self._send_values(where, bundle, view)
+            self._values.clear()
+        if self._acks:
+            for (link, request), entries in self._acks.items():
+                self._actions.append(Send(link, Ack(request, view, tuple(entries))))
+            self._acks.clear()
         actions, self._actions = self._actions, []
         return actions
 
-    def _send_values(self, where: _Request, view: int) -> None:
-        link, request = where
-        entries, handles = self._values.pop(where)
-        self._sizes.pop(where, None)
-        self._actions.append(Send(link, Value(request, view, tuple(entries)), tuple(handles)))
+    def _send_values(self, where: _Request, bundle: _Bundle, view: int) -> None:
+        message = Value(where[1], view, tuple(bundle.entries))
+        self._actions.append(Send(where[0], message, tuple(bundle.handles)))

@@ -33,11 +33,12 @@ class Routes:
     def __init__(self) -> None:
         self._routes: dict[int, Route] = {}
         self._by_link: dict[int, Route] = {}
+        self._num_attached = 0
 
     @property
     def complete(self) -> bool:
         """Whether every server is attached."""
-        return all(route.attached for route in self._routes.values())
+        return self._num_attached == len(self._routes)
 
     def ranks(self) -> list[int]:
         """Return the servers' ranks, ascending."""
@@ -72,7 +73,7 @@ class Routes:
         if route.link is not None:
             self._by_link.pop(route.link, None)
         route.link = link
-        route.attached = False
+        self._detach(route)
         route.due_s = now_s + _ATTACH_RESEND_S
         self._by_link[link] = route
         return [Send(link, attach)]
@@ -80,6 +81,7 @@ class Routes:
     def attached(self, link: int) -> None:
         """Note that a server takes this worker's messages."""
         route = self._by_link[link]
+        self._num_attached += not route.attached
         route.attached = True
         route.due_s = None
 
@@ -89,7 +91,7 @@ class Routes:
         if route is None or route.link != link:
             return []
         route.link = None
-        route.attached = False
+        self._detach(route)
         node = route.info.node
         text = f"lost the link to {node}: {reason}"
         return [Log("warning", text), Connect(node, route.info.addresses)]
@@ -101,6 +103,8 @@ class Routes:
     def tick(self, attach: Attach, now_s: float) -> list[Action]:
         """Try again what is due."""
         actions: list[Action] = []
+        if self.complete:
+            return actions
         for route in self._routes.values():
             if route.due_s is None or now_s < route.due_s:
                 continue
@@ -114,5 +118,11 @@ class Routes:
 
     def next_deadline_s(self) -> float | None:
         """Return when ``tick`` has something to do."""
+        if self.complete:
+            return None
         due = [route.due_s for route in self._routes.values() if route.due_s is not None]
         return min(due, default=None)
+
+    def _detach(self, route: Route) -> None:
+        self._num_attached -= route.attached
+        route.attached = False

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = ("LINK_GRACE_S", "Phase", "SchedulerCore")
 
-LINK_GRACE_S = 0.3
+LINK_GRACE_S = 0.5
 """How long a broken link may take to come back before its node counts as dead."""
 
 _LEAVE_GATHER_S = 0.05
@@ -175,8 +175,7 @@ class SchedulerCore:
 
     def _join(self, link: int, join: Join, now_s: float) -> None:
         running = self._phase is Phase.RUNNING
-        if self._phase is Phase.ENDING:
-            self._refuse(link, "the job is over")
+        if self._told_the_end(link, join):
             return
         roster = self._roster
         newest = roster.last_incarnation
@@ -200,6 +199,20 @@ class SchedulerCore:
                 self._replaced(info, now_s)
         if not running and not roster.missing():
             self._form(now_s)
+
+    def _told_the_end(self, link: int, join: Join) -> bool:
+        """Answer those who come back although the job is over, or over for them."""
+        done = self._roster.left.get(NodeId(join.role, join.rank or 0))
+        if done is not None and done.incarnation == join.incarnation_hint:
+            self._send(link, LeaveAck())
+        elif self._phase is not Phase.ENDING:
+            return False
+        elif join.role is Role.SERVER and join.incarnation_hint:
+            self._roster.admit(link, join, self._ending_s, running=True)
+            self._send(link, Shutdown())
+        else:
+            self._refuse(link, "the job is over")
+        return True
 
     def _cannot_replace(self, join: Join) -> str | None:
         """Why a new process may not enter a job that runs; its own lost link is no new process."""
@@ -273,6 +286,9 @@ class SchedulerCore:
             self._died(node, message.reason, now_s)
             return
         self._send(link, LeaveAck())
+        if seat is not None and node.role is Role.SERVER and self._phase is Phase.ENDING:
+            self._roster.remove(node)
+            self._end_if_gone()
         if seat is None or node.role is not Role.WORKER:
             return
         self._roster.left[node] = self._roster.remove(node).info
@@ -319,12 +335,7 @@ class SchedulerCore:
         seat = self._roster.unbind(link)
         if seat is None:
             return
-        node = seat.info.node
-        if self._phase is Phase.ENDING:
-            self._roster.remove(node)
-            self._end_if_gone()
-        else:
-            self._grace[node] = (now_s + LINK_GRACE_S, reason)
+        self._grace[seat.info.node] = (now_s + LINK_GRACE_S, reason)
 
     def _died(self, node: NodeId, reason: str, now_s: float) -> None:
         seat = self._roster.remove(node)

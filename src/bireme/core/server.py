@@ -122,8 +122,10 @@ class ServerCore:
         ended, link = self._member.ended, self._member.link
         if ended is None:
             return []
-        links = [*self._peers] if link is None else [*self._peers, link]
-        return [*map(Close, links), ended]
+        actions: list[Action] = [*map(Close, self._peers)]
+        if link is not None:
+            actions += [Send(link, Leave()), Close(link)]
+        return [*actions, ended]
 
     def _from_worker(
         self, link: int, peer: Peer, message: Message, payload: object, now_s: float

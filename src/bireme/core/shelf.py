@@ -191,12 +191,13 @@ class Shelf:
             if not slot.present:
                 slot.opened_s = self._now_s
             slot.add(self._values, self._crew.tree, node, message, entry, payload, offset)
-        if number < ledger.answered(rank):
+            slot.pushes[rank] = (link, message.request, number, message.want_value)
+            if ledger.ready(self._crew.awaited):
+                self._finish(slot)
+        elif number < ledger.answered(rank):
             self._answer(slot, rank, (link, message.request, number, message.want_value))
-            return
-        slot.pushes[rank] = (link, message.request, number, message.want_value)
-        if number == expected and ledger.ready(self._crew.awaited):
-            self._finish(slot)
+        else:
+            slot.pushes[rank] = (link, message.request, number, message.want_value)
 
     def _check_not_refused(self, link: int, slot: Slot, message: Push) -> None:
         known, peer = slot.refused.get(message.rank), self._peers.get(link)

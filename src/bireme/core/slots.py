@@ -188,7 +188,7 @@ class Slot:
         """Apply what was taken in; the next round is open."""
         ledger = self.ledger
         total = crew.tree.total(self.partials, values.merge)
-        if ledger.pools or self.mean:
+        if self.mean or (crew.lost and ledger.pools):
             numerator, denominator = crew.scale(self.present, self.weights, self.mean)
         else:
             numerator = denominator = 1.0

@@ -86,7 +86,7 @@ class Tree:
             node: Where a sum belongs.
         """
         empty = self._empty
-        while node > 1 and node ^ 1 in empty and node ^ 1 not in partials:
+        while node ^ 1 in empty and node ^ 1 not in partials:
             node >>= 1
         return node
 

@@ -116,9 +116,11 @@ class WorkerCore:
         """Return when a ``Tick`` is due, on the clock of ``now_s``."""
         if self._member.ended is not None:
             return None
-        due = [self._member.next_deadline_s(), self._desk.next_deadline_s()]
-        due.append(self._desk.routes.next_deadline_s())
-        return min((each for each in due if each is not None), default=None)
+        due_s = self._member.next_deadline_s()
+        for each in (self._desk.next_deadline_s(), self._desk.routes.next_deadline_s()):
+            if each is not None and (due_s is None or each < due_s):
+                due_s = each
+        return due_s
 
     def expects(self, message: Value | Rows) -> tuple[int | None, ...]:
         """Return, for each entry, the call that waits for it, or ``None`` for a late duplicate.

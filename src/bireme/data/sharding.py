@@ -42,6 +42,9 @@ class ShardSampler:
     many batches), or let a worker that has run out go on with empty steps until the greatest
     of :attr:`sizes` is used up, with gradients weighted by sample counts.
 
+    For a state saved between two epochs call ``set_epoch`` with the next one before
+    :meth:`state_dict`; a state saved at an epoch's end resumes with an empty rest of it.
+
     Args:
         n: Samples in the data set, >= 1.
         num_parts: Parts to divide it into, >= 1; parts beyond ``n`` stay empty.

@@ -10,9 +10,10 @@ from bireme.kvstore.base import Updater as Updater
 from bireme.kvstore.base import Values as Values
 from bireme.kvstore.device import DeviceStore as DeviceStore
 from bireme.kvstore.factory import create as create
+from bireme.kvstore.factory import run_role as run_role
 from bireme.kvstore.local import LocalStore as LocalStore
-from bireme.kvstore.optimizer import OptimizerSpec as OptimizerSpec
 from bireme.kvstore.registry import register as register
+from bireme.update.spec import OptimizerSpec as OptimizerSpec
 
 __all__ = (
     "DeviceStore",
@@ -25,4 +26,5 @@ __all__ = (
     "Values",
     "create",
     "register",
+    "run_role",
 )

@@ -1,31 +1,27 @@
 """What a keyed store offers. Plug-ins subclass :class:`KVStoreBase`; ours :class:`KVStore`."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias, TypeVar
 
 import torch
 
 from bireme.errors import ConfigError, UnsupportedError
+from bireme.types.keys import Key as Key
+from bireme.update.rule import Updater as Updater
 
 if TYPE_CHECKING:
     from bireme.compress.base import Compressor
-    from bireme.kvstore.optimizer import OptimizerSpec
+    from bireme.update.spec import OptimizerSpec
 
 __all__ = ("KVStore", "KVStoreBase", "Key", "Plugin", "Updater", "Values")
-
-Key: TypeAlias = int | str
-"""A key: integers or strings, never both in one store."""
 
 Values: TypeAlias = torch.Tensor | Sequence[torch.Tensor] | Sequence[Sequence[torch.Tensor]]
 """A tensor; one tensor per device; or, for a list of keys, one of these for each key."""
 
 Plugin = TypeVar("Plugin", bound="type[KVStoreBase]")
 """A plug-in's class, which the decorator hands back."""
-
-Updater: TypeAlias = Callable[[Key, torch.Tensor, torch.Tensor], None]
-"""``updater(key, merged, stored)`` changes ``stored`` in place."""
 
 
 class KVStoreBase(ABC):

@@ -6,54 +6,66 @@ a call that is wrong leaves everything as it was.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
 from bireme.errors import ConfigError, StateError
 from bireme.kvstore.base import Key, Values
-from bireme.kvstore.entry import Entry
 from bireme.kvstore.keys import group
-from bireme.kvstore.layout import Layout
-from bireme.kvstore.reduce.rows import take_rows
+from bireme.update.layout import Layout
 
-__all__ = ("Pull", "Push", "RowPull", "first_values", "pulls", "pushes", "row_pulls")
+__all__ = ("Keyed", "Pull", "Push", "RowPull", "first_values", "pulls", "pushes", "row_pulls")
+
+
+class Keyed(Protocol):
+    """What a store keeps for a key, as far as checks look at it."""
+
+    @property
+    def key(self) -> Key:
+        """The key."""
+
+    @property
+    def layout(self) -> Layout:
+        """What it keeps for life."""
+
+
+E = TypeVar("E", bound=Keyed)
 
 
 @dataclass(slots=True)
-class Push:
+class Push(Generic[E]):
     """The values pushed for one key."""
 
-    entry: Entry
+    entry: E
     values: list[torch.Tensor]
     row_sparse: bool
     """Whether all of them are row-sparse, so that their sum is too."""
 
 
 @dataclass(slots=True)
-class Pull:
+class Pull(Generic[E]):
     """Where one key's value goes."""
 
-    entry: Entry
+    entry: E
     outs: list[torch.Tensor]
 
 
 @dataclass(slots=True)
-class RowPull:
+class RowPull(Generic[E]):
     """Which rows of one key's value go where."""
 
-    entry: Entry
+    entry: E
     rows: list[torch.Tensor]
     """Sorted unique row numbers; one tensor for all of ``outs``, or one for each."""
 
     outs: list[torch.Tensor] | None
     """Row-sparse tensors to replace, if the caller gave any."""
 
-    def run(self) -> torch.Tensor:
-        """Take the rows, write them to ``outs``, and return the first result."""
-        taken = [take_rows(self.entry.value, rows) for rows in self.rows]
+    def give(self, taken: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Write the tensors of ``rows`` to ``outs``, and return the first of them."""
         if self.outs is not None:
-            sources = taken if len(taken) > 1 else taken * len(self.outs)
+            sources = taken if len(taken) > 1 else [taken[0]] * len(self.outs)
             for source, out in zip(sources, self.outs, strict=True):
                 out.copy_(source)
         return taken[0]
@@ -81,8 +93,8 @@ def first_values(keys: Sequence[Key], is_list: bool, value: Values) -> dict[Key,
 
 
 def pushes(
-    entries: Sequence[Entry], keys: Sequence[Key], is_list: bool, value: Values
-) -> list[Push]:
+    entries: Sequence[E], keys: Sequence[Key], is_list: bool, value: Values
+) -> list[Push[E]]:
     """Return what is pushed to each of ``entries``.
 
     Raises:
@@ -94,7 +106,7 @@ def pushes(
     return [_push(entry, groups[entry.key]) for entry in entries]
 
 
-def _push(entry: Entry, values: list[torch.Tensor]) -> Push:
+def _push(entry: E, values: list[torch.Tensor]) -> Push[E]:
     layout = entry.layout
     if not layout.row_sparse and _all_fit(layout, values):
         return Push(entry, values, False)
@@ -106,7 +118,7 @@ def _push(entry: Entry, values: list[torch.Tensor]) -> Push:
     return Push(entry, values, num_sparse == len(values))
 
 
-def pulls(entries: Sequence[Entry], keys: Sequence[Key], is_list: bool, out: Values) -> list[Pull]:
+def pulls(entries: Sequence[E], keys: Sequence[Key], is_list: bool, out: Values) -> list[Pull[E]]:
     """Return where the value of each of ``entries`` goes.
 
     Raises:
@@ -132,12 +144,12 @@ def check_outs(key: Key, layout: Layout, outs: Sequence[torch.Tensor]) -> None:
 
 
 def row_pulls(
-    entries: Sequence[Entry],
+    entries: Sequence[E],
     keys: Sequence[Key],
     is_list: bool,
     out: Values | None,
     row_ids: Values,
-) -> list[RowPull]:
+) -> list[RowPull[E]]:
     """Return which rows of each of ``entries`` go where.
 
     Raises:
@@ -151,8 +163,8 @@ def row_pulls(
 
 
 def _row_pull(
-    entry: Entry, ids: list[torch.Tensor], groups: Mapping[Key, list[torch.Tensor]] | None
-) -> RowPull:
+    entry: E, ids: list[torch.Tensor], groups: Mapping[Key, list[torch.Tensor]] | None
+) -> RowPull[E]:
     outs = None if groups is None else groups[entry.key]
     num_outs = 1 if outs is None else len(outs)
     if len(ids) not in (1, num_outs):
@@ -165,7 +177,7 @@ def _row_pull(
     return RowPull(entry, [_row_ids(entry, each) for each in ids], outs)
 
 
-def _row_ids(entry: Entry, ids: torch.Tensor) -> torch.Tensor:
+def _row_ids(entry: Keyed, ids: torch.Tensor) -> torch.Tensor:
     shape = entry.layout.shape
     if not shape:
         raise ConfigError(f"key {entry.key!r} is a scalar: it has no rows")

@@ -7,6 +7,7 @@ from bireme.compress.base import Compressor
 from bireme.compress.factory import create
 from bireme.kvstore.base import Key
 from bireme.kvstore.calls import Push
+from bireme.kvstore.entry import Entry
 from bireme.kvstore.placement import balance
 from bireme.kvstore.reduce import CompressedReducer, DeviceReducer, HostReducer
 from bireme.kvstore.single import SingleProcessStore
@@ -60,10 +61,9 @@ class DeviceStore(SingleProcessStore):
         if compressor is not None:
             adder = CompressedReducer(self._copier, compressor)
         with self._everything():
-            self._adder.forget()
             self._adder = adder
 
-    def _settle(self, pushes: Sequence[Push]) -> None:
+    def _settle(self, pushes: Sequence[Push[Entry]]) -> None:
         for push in pushes:
             entry, num_devices = push.entry, len(push.values)
             if num_devices > 1 and entry.key not in self._homes:

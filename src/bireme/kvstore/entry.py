@@ -5,7 +5,7 @@ import threading
 import torch
 
 from bireme.kvstore.base import Key
-from bireme.kvstore.layout import Layout
+from bireme.update.layout import Layout
 
 __all__ = ("Entry", "Fence")
 

@@ -7,6 +7,7 @@ import torch
 from bireme.compress.base import Compressor
 from bireme.errors import UnsupportedError
 from bireme.kvstore.calls import Push
+from bireme.kvstore.entry import Entry
 from bireme.kvstore.reduce import HostReducer
 from bireme.kvstore.single import SingleProcessStore
 
@@ -47,7 +48,7 @@ class LocalStore(SingleProcessStore):
                 f"a {self.type!r} store does not compress; use kvstore.create('device')"
             )
 
-    def _settle(self, pushes: Sequence[Push]) -> None:
+    def _settle(self, pushes: Sequence[Push[Entry]]) -> None:
         host = torch.device("cpu")
         for push in pushes:
             push.entry.move(host)

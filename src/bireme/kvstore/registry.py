@@ -15,20 +15,27 @@ BUILT_IN = (
     "device",
     "local_allreduce_device",
     "nccl",
+    "dist",
+    "dist_sync",
+    "dist_async",
+    "dist_sync_device",
+    "dist_device_sync",
+    "dist_async_device",
+    "dist_device_async",
 )
 """Types that work in this version."""
 
-_COMING = ("allreduce", "byteps", "horovod")
+_COMING = ("allreduce", "byteps", "dist_bounded", "dist_local", "horovod")
 
 
 def is_coming(name: str) -> bool:
-    """Return whether ``name`` is a store type that spans machines.
+    """Return whether ``name`` is a store type of a later version.
 
     Example:
-        >>> is_coming("dist_sync"), is_coming("distance")
+        >>> is_coming("allreduce"), is_coming("dist_sync")
         (True, False)
     """
-    return name in _COMING or name == "dist" or name.startswith("dist_")
+    return name in _COMING
 
 
 class Registry:

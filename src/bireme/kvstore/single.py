@@ -11,18 +11,20 @@ from contextlib import contextmanager
 import torch
 
 from bireme.errors import ConfigError, StateError
-from bireme.kvstore import calls, states
+from bireme.kvstore import calls
 from bireme.kvstore.base import Key, KVStore, Updater, Values
-from bireme.kvstore.calls import Pull, Push
+from bireme.kvstore.calls import Pull, Push, RowPull
 from bireme.kvstore.entry import Entry
 from bireme.kvstore.keys import group, to_keys
-from bireme.kvstore.layout import Layout
-from bireme.kvstore.optimizer import OptimizerSpec
 from bireme.kvstore.reduce import Reducer, Sum, sum_rows
 from bireme.kvstore.reduce.overlap import are_disjoint
-from bireme.kvstore.rule import Rule, Update, UpdaterRule
-from bireme.kvstore.runner import OptimizerRunner
+from bireme.kvstore.reduce.rows import take_rows
 from bireme.kvstore.table import Table
+from bireme.update import states
+from bireme.update.layout import Layout
+from bireme.update.rule import Rule, Update, UpdaterRule
+from bireme.update.runner import OptimizerRunner
+from bireme.update.spec import OptimizerSpec
 
 __all__ = ("SingleProcessStore",)
 
@@ -52,7 +54,7 @@ class SingleProcessStore(KVStore):
         self._closed = False
 
     @abstractmethod
-    def _settle(self, pushes: Sequence[Push]) -> None:
+    def _settle(self, pushes: Sequence[Push[Entry]]) -> None:
         """Decide where the keys of a push live and move them there; locks are held."""
 
     @property
@@ -152,7 +154,7 @@ class SingleProcessStore(KVStore):
             raise ConfigError("row_sparse_pull needs row_ids; use pull for whole values")
         pulls = calls.row_pulls(entries, keys, is_list, out, row_ids)
         with self._held(entries):
-            results = {pull.entry.key: pull.run() for pull in pulls}
+            results = {pull.entry.key: pull.give(_taken(pull)) for pull in pulls}
         if out is not None:
             return None
         return [results[each] for each in keys] if is_list else results[keys[0]]
@@ -253,7 +255,7 @@ class SingleProcessStore(KVStore):
             with self._held(entries):
                 yield entries
 
-    def _push(self, pushes: Sequence[Push]) -> None:
+    def _push(self, pushes: Sequence[Push[Entry]]) -> None:
         rule = self._rule
         for push in pushes:
             if not push.row_sparse:
@@ -269,7 +271,7 @@ class SingleProcessStore(KVStore):
             if push.entry.layout.row_sparse:
                 push.entry.value = push.entry.value.coalesce()
 
-    def _assign(self, pushes: Sequence[Push]) -> None:
+    def _assign(self, pushes: Sequence[Push[Entry]]) -> None:
         jobs = []
         for push in pushes:
             entry = push.entry
@@ -284,7 +286,7 @@ class SingleProcessStore(KVStore):
         if jobs:
             self._adder.run(jobs)
 
-    def _merged(self, pushes: Sequence[Push]) -> list[Update]:
+    def _merged(self, pushes: Sequence[Push[Entry]]) -> list[Update]:
         jobs, updates = [], []
         for push in pushes:
             entry = push.entry
@@ -298,7 +300,7 @@ class SingleProcessStore(KVStore):
             self._adder.run(jobs)
         return updates
 
-    def _pull(self, pulls: Sequence[Pull]) -> None:
+    def _pull(self, pulls: Sequence[Pull[Entry]]) -> None:
         jobs = []
         for pull in pulls:
             entry = pull.entry
@@ -306,7 +308,9 @@ class SingleProcessStore(KVStore):
             jobs.append(Sum(entry.key, [value], pull.outs))
         self._copier.run(jobs)
 
-    def _can_fuse(self, pushes: Sequence[Push], pulls: Sequence[Pull], in_place: bool) -> bool:
+    def _can_fuse(
+        self, pushes: Sequence[Push[Entry]], pulls: Sequence[Pull[Entry]], in_place: bool
+    ) -> bool:
         if self._rule is not None or self._adder is not self._copier:
             return False
         if any(push.row_sparse for push in pushes):
@@ -316,7 +320,7 @@ class SingleProcessStore(KVStore):
             tensors += [out for pull in pulls for out in pull.outs]
         return are_disjoint(tensors)
 
-    def _push_and_pull(self, pushes: Sequence[Push], pulls: Sequence[Pull]) -> None:
+    def _push_and_pull(self, pushes: Sequence[Push[Entry]], pulls: Sequence[Pull[Entry]]) -> None:
         self._settle(pushes)
         self._adder.run(
             [
@@ -340,6 +344,10 @@ class SingleProcessStore(KVStore):
                 "the store was called from inside its own updater; an updater works on its "
                 "arguments only"
             )
+
+
+def _taken(pull: RowPull[Entry]) -> list[torch.Tensor]:
+    return [take_rows(pull.entry.value, rows) for rows in pull.rows]
 
 
 def _ordinal(entry: Entry) -> int:

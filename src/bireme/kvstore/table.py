@@ -9,7 +9,7 @@ from bireme.errors import StateError, UnknownKeyError
 from bireme.kvstore.base import Key
 from bireme.kvstore.entry import Entry
 from bireme.kvstore.keys import key_kind
-from bireme.kvstore.layout import Layout
+from bireme.update.layout import Layout
 
 __all__ = ("Table",)
 

@@ -70,8 +70,7 @@ class Child:
             data = os.read(fd, _READ_BYTES)
         except BlockingIOError:
             return True
-        if self._log is not None:
-            self._log.write(data)
+        self._keep(data)
         buffer = self._buffers[fd]
         self._show(fd, buffer.feed(data) if data else buffer.finish())
         return bool(data)
@@ -117,10 +116,20 @@ class Child:
             data = os.read(fd, _READ_BYTES)
         except BlockingIOError:
             return False
-        if self._log is not None:
-            self._log.write(data)
+        self._keep(data)
         self._show(fd, self._buffers[fd].feed(data))
         return bool(data)
+
+    def _keep(self, data: bytes) -> None:
+        """Write to the log; a full disk ends the log, not the job."""
+        if self._log is None:
+            return
+        try:
+            self._log.write(data)
+        except OSError as error:
+            self._log.close()
+            self._log = None
+            self._on_line(f"(the output is not kept any longer: {error})", True)
 
     def _show(self, fd: int, lines: list[str]) -> None:
         for line in lines:

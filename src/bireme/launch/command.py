@@ -53,6 +53,18 @@ def add_run_command(commands: Any) -> argparse.ArgumentParser:
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    _add_job_options(parser)
+    _add_death_options(parser)
+    parser.add_argument(
+        "--launcher", choices=list(LAUNCHERS), default="local", help="where to (default: local)"
+    )
+    for name in LAUNCHERS:
+        find_launcher(name).add_options(parser)
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="COMMAND ...")
+    return parser
+
+
+def _add_job_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-n", "--num-workers", type=int, required=True, metavar="N", help="workers to start"
     )
@@ -73,6 +85,15 @@ def add_run_command(commands: Any) -> argparse.ArgumentParser:
         help="set a variable in every process; may be repeated",
     )
     parser.add_argument(
+        "--secret-file",
+        default=None,
+        metavar="FILE",
+        help="keep the job's secret in FILE, made for its owner only, not in the environment",
+    )
+
+
+def _add_death_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         "--on-worker-death",
         choices=[str(policy) for policy in DeathPolicy],
         default=None,
@@ -86,19 +107,6 @@ def add_run_command(commands: Any) -> argparse.ArgumentParser:
         metavar="N",
         help="with --on-worker-death wait: starts of one worker after its first (default: 3)",
     )
-    parser.add_argument(
-        "--secret-file",
-        default=None,
-        metavar="FILE",
-        help="keep the job's secret in FILE, made for its owner only, not in the environment",
-    )
-    parser.add_argument(
-        "--launcher", choices=list(LAUNCHERS), default="local", help="where to (default: local)"
-    )
-    for name in LAUNCHERS:
-        find_launcher(name).add_options(parser)
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="COMMAND ...")
-    return parser
 
 
 def run(options: argparse.Namespace, env: Mapping[str, str]) -> int:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 __all__ = ("Exit", "names_an_abort")
 
-_ABORTS = ("JobAborted", "NodeLost")
+_ABORTS = ("errors.JobAborted", "errors.NodeLost", "errors.PeerLost")
+"""As Python names the exceptions when nobody catches them."""
 
 
 @dataclass(frozen=True, slots=True)

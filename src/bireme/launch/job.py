@@ -14,13 +14,15 @@ __all__ = ("JobSpec", "Meeting", "ProcessPlan", "identity_variables", "plan")
 _THREADS = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
 """Which thread pools are sized. MKL and OpenBLAS follow the first one."""
 
+_MOST = 1 << 20
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """What the user asked for.
 
     Raises:
-        ConfigError: There is no command, a count is below 1, or ``env`` sets what only the
+        ConfigError: There is no command, a count is out of range, or ``env`` sets what only the
             launcher may set.
 
     Example:
@@ -47,8 +49,9 @@ class JobSpec:
         if not self.command or not self.command[0]:
             raise ConfigError("a job needs a command, such as: bireme run -n 2 python train.py")
         for name, low in (("num_workers", 1), ("num_servers", 1), ("max_restarts", 0)):
-            if getattr(self, name) < low:
-                raise ConfigError(f"{name} must be >= {low}, got {getattr(self, name)}")
+            value = getattr(self, name)
+            if not low <= value <= _MOST:
+                raise ConfigError(f"{name} must be >= {low} and <= {_MOST}, got {value}")
         taken = sorted(set(self.env) & identity_variables())
         if taken:
             raise ConfigError(f"the launcher itself sets {', '.join(taken)}; leave it to it")

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, ClassVar
@@ -21,6 +21,7 @@ from bireme.launch.child import Child
 from bireme.launch.console import Printer
 from bireme.launch.exits import names_an_abort
 from bireme.launch.job import JobSpec, Meeting, ProcessPlan, plan
+from bireme.launch.jobs import JobNote, noted, notes_folder
 from bireme.launch.signals import SignalInbox
 from bireme.launch.supervise import (
     Event,
@@ -35,6 +36,7 @@ from bireme.launch.supervise import (
     Supervisor,
     Tick,
 )
+from bireme.settings import NodeSettings
 from bireme.types.nodes import NodeId, Role
 
 __all__ = ("LocalLauncher",)
@@ -80,7 +82,11 @@ class LocalLauncher:
             port, listen_fd = listener.getsockname()[1], listener.fileno()
             meeting = Meeting(host=_LOOPBACK, port=port, listen_fd=listen_fd)
             plans = plan(spec, meeting, env, num_cores=_num_cores())
-            with _guarded() as guard_fd, _Run(spec, plans, printer, guard_fd, self._limits) as run:
+            with (
+                _findable(_note(spec, plans[0]), notes_folder(env), printer),
+                _guarded() as guard_fd,
+                _Run(spec, plans, printer, guard_fd, self._limits) as run,
+            ):
                 run.start(listen_fd)
                 # From here on the port is the scheduler's alone, and closes when it dies.
                 listener.close()
@@ -233,20 +239,45 @@ class _Run:
         return "; its last lines:\n" + "\n".join(f"    {line}" for line in lines)
 
     def _print(self, node: NodeId, text: str, is_error: bool) -> None:
-        self._tell(partial(self._printer.line, node, text, is_error=is_error))
-
-    def _say(self, text: str) -> None:
-        self._tell(partial(self._printer.say, text))
-
-    def _tell(self, tell: Callable[[], None]) -> None:
         """Print, until nobody reads any more: then the job is over, as with ``| head``."""
         if not self._is_heard:
             return
         try:
-            tell()
+            self._printer.line(node, text, is_error=is_error)
         except BrokenPipeError:
             self._is_heard = False
             self._inbox.put(signal.SIGTERM)
+            self._say("nobody reads the output any longer")
+
+    def _say(self, text: str) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            self._printer.say(text)
+
+
+def _note(spec: JobSpec, scheduler: ProcessPlan) -> JobNote:
+    node = NodeSettings.from_env(scheduler.env)
+    return JobNote(
+        job=node.job,
+        launcher_pid=os.getpid(),
+        scheduler_address=node.scheduler_address,
+        secret=node.secret,
+        secret_file=node.secret_file,
+        security=node.security,
+        command=spec.command,
+        num_workers=spec.num_workers,
+        num_servers=spec.num_servers,
+    )
+
+
+@contextlib.contextmanager
+def _findable(note: JobNote, folder: Path, printer: Printer) -> Iterator[None]:
+    """Note the job for ``bireme doctor``; the job does not depend on it."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(noted(note, folder))
+        except ConfigError as error:
+            printer.say(f"bireme doctor will not find this job: {error}")
+        yield
 
 
 @contextlib.contextmanager

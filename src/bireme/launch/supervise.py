@@ -109,6 +109,9 @@ class Limits:
     """After the last worker has ended well, for servers and scheduler to leave."""
 
 
+_LAST = Role.SCHEDULER
+
+
 class _Phase(StrEnum):
     RUNNING = "running"
     SETTLING = "settling"
@@ -262,8 +265,8 @@ class Supervisor:
 
     def _conclude(self, actions: list[Action]) -> None:
         """Name the failure that caused the others, and take its exit code."""
-        causes = [each for each in self._failures if not each.follows] or self._failures
-        culprit = causes[0]
+        # The scheduler hardly ever fails first: it says what happened to others.
+        culprit = min(self._failures, key=lambda each: (each.follows, each.node.role is _LAST))
         self._exit_code = culprit.exit.code
         actions.append(Report(culprit.node, culprit.exit))
 

@@ -1,6 +1,7 @@
 """What a job wants: limits on every wait, the policy for deaths, sizes.
 
-The scheduler's settings count for the whole job; it tells the others when the job starts.
+A launcher gives every process the same. Where nodes could disagree, the scheduler's settings
+count: it tells them to the others when the job starts.
 """
 
 from collections.abc import Mapping

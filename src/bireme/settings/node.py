@@ -14,6 +14,7 @@ __all__ = ("NodeSettings", "Security", "is_launched")
 
 _REQUIRED = ("role", "num_workers", "num_servers", "scheduler_host", "scheduler_port")
 _LEAST_SECRET = 16
+_EVERYWHERE = frozenset({"0.0.0.0", "::"})
 _HOW_TO_START = "jobs are started with: bireme run -n 2 -s 2 python train.py"
 
 
@@ -124,6 +125,11 @@ class NodeSettings:
 
     def _check_secret(self) -> None:
         if self.security is Security.OFF:
+            if _EVERYWHERE & {self.bind, self.host}:
+                raise ConfigError(
+                    "with security=off a node listens on one address, not on all: set bind "
+                    "(BIREME_BIND) to its address in the closed network"
+                )
             return
         if not self.secret and not self.secret_file:
             raise ConfigError(

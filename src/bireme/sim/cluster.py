@@ -19,6 +19,8 @@ from bireme.wire.messages import JobConfig
 
 __all__ = ("Cluster",)
 
+_RESTART_S = 0.3
+
 
 class Cluster:
     """A job and the network between its processes.
@@ -31,6 +33,7 @@ class Cluster:
         check_codec: Send every message through the wire's codec.
         bundle_bytes: As for the roles.
         keep_history: Have the servers keep the total of every round.
+        supervised: Start a worker again that has failed while the job goes on, as a launcher may.
 
     Example:
         >>> from bireme.core.calls import LeaveCall, ReadyCall
@@ -52,7 +55,9 @@ class Cluster:
         check_codec: bool = True,
         bundle_bytes: int = 1 << 20,
         keep_history: bool = False,
+        supervised: bool = False,
     ) -> None:
+        self._supervised = supervised
         self._keep_history = keep_history
         self.config = config
         self.clock = Clock()
@@ -120,9 +125,20 @@ class Cluster:
     ) -> None:
         if node in self.processes:
             self.gone.append((node, self.processes[node]))
-        process = Process(core, self.clock, self.network, self.processes.get, user)
+        process = Process(core, self.clock, self.network, self.processes.get, user, self._ended)
         self.processes[node] = process
         self.clock.after(0.0, process.start)
+
+    def _ended(self, process: Process) -> None:
+        if not self._supervised or process.exit is None or process.exit.exit_code == 0:
+            return
+        for node, newest in self.processes.items():
+            if newest is process and node.role is Role.WORKER:
+                self.clock.after(_RESTART_S, self._start_again, node.rank)
+
+    def _start_again(self, rank: int) -> None:
+        if self.processes[SCHEDULER].alive and not self.processes[worker(rank)].alive:
+            self.start_worker(rank)
 
     def _identity(self, role: Role, rank: int) -> Identity:
         self._num_processes += 1

@@ -126,6 +126,7 @@ class Process:
         network: How it reaches the others.
         find: Returns the process that is reached by the name of a node.
         user: For a worker.
+        on_exit: Called when the job has ended here.
     """
 
     def __init__(
@@ -135,6 +136,7 @@ class Process:
         network: Network,
         find: "Callable[[NodeId], Process | None]",
         user: User | None = None,
+        on_exit: "Callable[[Process], None]" = lambda _: None,
     ) -> None:
         self.core = core
         self.user = user
@@ -149,6 +151,7 @@ class Process:
         self._clock = clock
         self._network = network
         self._find = find
+        self._on_exit = on_exit
         self._tick_at_s: float | None = None
         self._frozen: list[Event] | None = None
 
@@ -173,7 +176,8 @@ class Process:
 
     def freeze(self) -> None:
         """Stop doing anything, with all links open."""
-        self._frozen = []
+        if self._frozen is None:
+            self._frozen = []
 
     def thaw(self) -> None:
         """Go on; what has arrived meanwhile is taken now."""
@@ -217,6 +221,7 @@ class Process:
             self.alive = False
             for link in self._network.links_of(self):
                 self._network.close(link)
+            self._on_exit(self)
 
     def _release(self, action: Release) -> None:
         if self.user is None:

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from bireme.errors import ConfigError, UnsupportedError
-from bireme.kvstore.optimizer import OptimizerSpec, Plain
+from bireme.update.spec import OptimizerSpec, Plain
 
 __all__ = ("make_optimizer",)
 

@@ -15,10 +15,10 @@ from torch.optim import lr_scheduler as schedulers
 from bireme.compress.base import Compressor
 from bireme.errors import ConfigError, DataError, StateError
 from bireme.kvstore.base import KVStore, KVStoreBase
-from bireme.kvstore.optimizer import OptimizerSpec
 from bireme.train import trees
 from bireme.train.fitting import SchedulerLike
 from bireme.train.trainer import Trainer
+from bireme.update.spec import OptimizerSpec
 
 __all__ = ("OptimizerLike", "Request", "TrainingKeeper")
 

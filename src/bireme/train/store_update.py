@@ -12,12 +12,12 @@ from pathlib import Path
 import torch
 
 from bireme.errors import ConfigError, StateError
-from bireme.kvstore import states
 from bireme.kvstore.base import Key, KVStore, KVStoreBase
-from bireme.kvstore.optimizer import OptimizerSpec
 from bireme.train import amp
 from bireme.train.exchange import Exchange
 from bireme.train.mode import Closure
+from bireme.update import states
+from bireme.update.spec import OptimizerSpec
 
 __all__ = ("StoreUpdate", "check_runs_in_store")
 

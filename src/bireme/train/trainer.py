@@ -14,7 +14,6 @@ from torch import nn
 
 from bireme.errors import ConfigError, UnsupportedError
 from bireme.kvstore.base import KVStoreBase
-from bireme.kvstore.optimizer import OptimizerSpec, Plain
 from bireme.train import states
 from bireme.train.arrange import Compression, Wish, arrange
 from bireme.train.buffers import average_buffers
@@ -23,6 +22,7 @@ from bireme.train.lineup import Lineup
 from bireme.train.mode import Closure
 from bireme.train.optimizers import make_optimizer
 from bireme.train.shares import NumSamples, check_counts, shares
+from bireme.update.spec import OptimizerSpec, Plain
 
 __all__ = ("Trainer",)
 

@@ -235,6 +235,9 @@ class TransportOptions:
     """What this side tells its peers about itself after the proof."""
     window_bytes: int = 16 << 20
     """Payload that a peer may have under way to here, per link, before frames are released."""
+    shared_bytes: int = 1 << 30
+    """How much shared memory may be used for what goes to all local peers together; beyond that,
+    payloads pass through sockets."""
     limits: Limits = DEFAULT_LIMITS
     """The largest head and payload, both ways, once a peer has proved itself."""
     handshake_timeout_s: float = 5.0

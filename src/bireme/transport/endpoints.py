@@ -22,7 +22,7 @@ from bireme.errors import AuthError, ConfigError
 from bireme.transport.address import Address
 from bireme.transport.machine import machine_token
 
-__all__ = ("bind", "check_same_user", "start_connecting", "tune")
+__all__ = ("bind", "check_same_user", "start_connecting", "tune", "is_loopback")
 
 _BACKLOG = 512
 _TCP_BUFFER_BYTES = 4 << 20
@@ -52,7 +52,7 @@ def _bind_tcp(
     address: Address, loopback_only: bool
 ) -> tuple[socket.socket, Address, Callable[[], None]]:
     family, sockaddr = _resolve(address)
-    if loopback_only and not _is_loopback(sockaddr):
+    if loopback_only and not is_loopback(sockaddr):
         raise ConfigError(
             f"{address} can be reached from other machines, but this transport has no secret; "
             "give it the job's secret, or listen at tcp://127.0.0.1"
@@ -151,7 +151,8 @@ def check_same_user(connected: socket.socket) -> None:
         )
 
 
-def _is_loopback(sockaddr: _Sockaddr) -> bool:
+def is_loopback(sockaddr: _Sockaddr) -> bool:
+    """Return whether an address is reached from this machine only."""
     return ipaddress.ip_address(str(sockaddr[0]).partition("%")[0]).is_loopback
 
 

@@ -12,7 +12,7 @@ import ssl
 from bireme.errors import BiremeError, PeerLost
 from bireme.transport.auth import NONCE_BYTES, Credentials, Handshake, Session
 from bireme.transport.endpoints import check_same_user, tune
-from bireme.transport.streams import WOULD_BLOCK, PlainStream, Stream, TlsStream
+from bireme.transport.streams import WOULD_BLOCK, DescriptorStream, PlainStream, Stream, TlsStream
 
 __all__ = ("Greeting",)
 
@@ -28,6 +28,7 @@ class Greeting:
         client: Whether this side opened the connection.
         tls: The context for TLS on this connection, or None.
         host: The peer's name, for TLS to verify, if ``client``.
+        shared: Whether the link will use shared memory.
 
     Attributes:
         stream: None until connected and, with TLS, agreed.
@@ -43,10 +44,12 @@ class Greeting:
         client: bool,
         tls: ssl.SSLContext | None = None,
         host: str = "",
+        shared: bool = False,
     ) -> None:
         self._socket = connection
         self._tls = tls
         self._host = host
+        self._shared = shared
         self._client = client
         self._connected = False
         self._handshake = Handshake(credentials, secrets.token_bytes(NONCE_BYTES), client=client)
@@ -103,7 +106,7 @@ class Greeting:
         if self._socket.family == socket.AF_UNIX:
             check_same_user(self._socket)
         if self._tls is None:
-            self._use(PlainStream(self._socket))
+            self._use(DescriptorStream(self._socket) if self._shared else PlainStream(self._socket))
         else:
             self._socket = self._tls.wrap_socket(
                 self._socket,

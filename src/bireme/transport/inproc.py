@@ -223,6 +223,7 @@ class InprocTransport(Transport):
         if not self._polling.acquire(timeout=-1 if timeout_s is None else timeout_s):
             return []
         try:
+            self._refuse_closed()
             while True:
                 taken = self._wait(deadline_s)
                 events = [event for item in taken if (event := self._event(*item)) is not None]

@@ -99,13 +99,7 @@ class SocketLink(Link):
         self.stream = stream
         self._owner = owner
         self._limits = owner.options.limits
-        self._sender = Sender(
-            stream,
-            session.peer_window_bytes,
-            Seal(session.send_key) if sealed else None,
-            on_blocked=partial(owner.soon, self._watch_writable),
-            on_failed=self._sending_failed,
-        )
+        self._sender = self.make_sender(stream, session, sealed)
         self._reader = FrameReader(
             self, self._limits, Seal(session.receive_key) if sealed else None, first
         )
@@ -117,6 +111,16 @@ class SocketLink(Link):
         self._goodbye = False
         self._num_received = 0
         self._received_bytes = 0
+
+    def make_sender(self, stream: Stream, session: Session, sealed: bool) -> Sender:
+        """Return the sending half."""
+        return Sender(
+            stream,
+            session.peer_window_bytes,
+            Seal(session.send_key) if sealed else None,
+            on_blocked=self.on_blocked,
+            on_failed=self.on_failed,
+        )
 
     def send(
         self, frame: Frame, priority: int = 0, on_sent: Callable[[], None] | None = None
@@ -156,6 +160,19 @@ class SocketLink(Link):
             unreleased_bytes=self._receive_window.unreleased_bytes,
             outstanding_bytes=outbox.window.outstanding_bytes,
         )
+
+    @property
+    def said_goodbye(self) -> bool:
+        """Whether the link is closing and everything has left."""
+        return self._sender.said_goodbye
+
+    def on_blocked(self) -> None:
+        """Watch for the socket to become writable. Any thread."""
+        self._owner.soon(self._watch_writable)
+
+    def on_failed(self, reason: str) -> None:
+        """Read what the peer sent before the connection broke, then close. Any thread."""
+        self._owner.soon(partial(self._read_out, reason))
 
     # From here on: only the polling thread.
 
@@ -208,9 +225,6 @@ class SocketLink(Link):
                 return
         if not self.stream.short_means_empty:
             self._owner.soon(partial(self.ready, True, False))
-
-    def _sending_failed(self, reason: str) -> None:
-        self._owner.soon(partial(self._read_out, reason))
 
     def _read_out(self, reason: str) -> None:
         """Take what the peer sent before the connection broke, and why; then close."""
@@ -292,5 +306,10 @@ class SocketLink(Link):
             self._owner.pool.give(pooled)
         with self._lock:
             report_bytes = self._receive_window.released(frame.payload.nbytes)
-        if report_bytes:
-            self._sender.send_own(write_credit(report_bytes))
+            report = self.credit_head(report_bytes) if report_bytes else None
+        if report is not None:
+            self._sender.send_own(report)
+
+    def credit_head(self, report_bytes: int) -> bytes:
+        """Return the frame that gives credit back. The lock is held."""
+        return write_credit(report_bytes)

@@ -8,6 +8,7 @@ import ctypes
 import mmap
 import threading
 import weakref
+from collections import deque
 
 __all__ = ("BufferPool", "PooledBuffer")
 
@@ -46,11 +47,15 @@ class BufferPool:
         self._max_idle_bytes = max_idle_bytes
         self._idle: dict[int, list[memoryview]] = {}
         self._lock = threading.Lock()
+        # Finalizers may run in the middle of anything, so they only leave their memory here.
+        self._forgotten: deque[memoryview] = deque()
         self.idle_bytes = 0
 
     def take(self, size_bytes: int) -> memoryview:
         """Return writable memory with any content."""
         class_bytes = _class_bytes(size_bytes)
+        while self._forgotten:
+            self.give(self._forgotten.popleft())
         with self._lock:
             idle = self._idle.get(class_bytes)
             if idle:
@@ -66,6 +71,10 @@ class BufferPool:
                 return
             self._idle.setdefault(whole.nbytes, []).append(whole)
             self.idle_bytes += whole.nbytes
+
+    def forget(self, view: memoryview) -> None:
+        """Take back, later: for finalizers."""
+        self._forgotten.append(view)
 
     def clear(self) -> None:
         """Drop what nobody uses."""
@@ -86,9 +95,9 @@ class PooledBuffer:
     Example:
         >>> pool = BufferPool(1 << 20)
         >>> buffer = PooledBuffer(pool, 10_240); kept = buffer.view[:10]
-        >>> buffer.release(); pool.idle_bytes
-        0
-        >>> del kept; pool.idle_bytes
+        >>> buffer.release(); again = pool.take(10_240); again.obj is kept.obj
+        False
+        >>> del kept; pool.clear(); len(pool.take(10_240))
         10240
     """
 
@@ -98,7 +107,7 @@ class PooledBuffer:
         memory = pool.take(size_bytes)
         # Every view, tensor or array made from the view keeps this exporter alive.
         exporter = (ctypes.c_ubyte * size_bytes).from_buffer(memory)
-        weakref.finalize(exporter, pool.give, memory).atexit = False
+        weakref.finalize(exporter, pool.forget, memory).atexit = False
         self.view = memoryview(exporter).cast("B")
 
     def release(self) -> None:

@@ -72,10 +72,12 @@ class Sender:
         self.outbox = Outbox(window_bytes)
         self._own_frames: deque[bytes] = deque()
         self._goodbye: bytes | None = None
+        self._ended = False
         self.blocked = False
         # The thread that set _writing owns the pieces under way, and whom to tell when they left.
         self._writing = False
         self._pieces: list[Piece] = []
+        self._descriptors: list[int] = []
         self._callbacks: list[Callback] = []
         self.num_sent = 0
         self.sent_bytes = 0
@@ -104,6 +106,12 @@ class Sender:
             writes = self._may_write()
         if writes:
             self._write()
+
+    @property
+    def said_goodbye(self) -> bool:
+        """Whether everything has left, the goodbye included."""
+        with self._lock:
+            return self._ended
 
     def credit(self, size_bytes: int) -> None:
         """Go on with credit that came back.
@@ -157,12 +165,16 @@ class Sender:
     def _cleanup(self) -> None:
         """Close the stream and tell whose frames were dropped. `stop` was called, nobody writes."""
         with self._lock:
-            callbacks = self._callbacks
+            callbacks = self._dropped() + self._callbacks
             callbacks += [item.on_sent for item in self.outbox.drain() if item.on_sent is not None]
             self._callbacks, self._pieces = [], []
         self._stream.close()
         for callback in callbacks:
             callback()
+
+    def _dropped(self) -> list[Callback]:
+        """Return whom to tell of frames that the peer may have, or not. The lock is held."""
+        return []
 
     def _may_write(self) -> bool:
         """Become the writing thread, if there is none. The lock is held."""
@@ -178,9 +190,10 @@ class Sender:
             for _ in range(_WRITES_PER_TURN):
                 if not self._pieces and not self._next_batch():
                     return
-                num_bytes = self._stream.send(self._pieces)
+                num_bytes = self._stream.send(self._pieces, self._descriptors)
                 if num_bytes == WOULD_BLOCK:
                     break
+                self._descriptors.clear()
                 self._advance(num_bytes)
         except OSError as error:
             failed = f"the connection broke: {error}"
@@ -206,7 +219,7 @@ class Sender:
             if self._state not in _OVER:
                 self._fill(pieces)
                 if not pieces and self._state is _State.ENDING and not len(self.outbox):
-                    ended = self._goodbye is None
+                    ended = self._ended = self._goodbye is None
                     if self._goodbye is not None:
                         self._add(pieces, self._goodbye)
                         self._goodbye = None

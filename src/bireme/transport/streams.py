@@ -5,14 +5,18 @@ of memory per call, a TLS socket one at a time and from one thread at a time. Ca
 and by the handshake.
 """
 
+import array
 import contextlib
+import os
 import socket
 import ssl
+import struct
 import threading
+from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
-__all__ = ("WOULD_BLOCK", "PlainStream", "Stream", "TlsStream")
+__all__ = ("WOULD_BLOCK", "DescriptorStream", "PlainStream", "Stream", "TlsStream")
 
 WOULD_BLOCK = -1
 """Returned where the socket can do nothing now."""
@@ -20,14 +24,21 @@ WOULD_BLOCK = -1
 _MAX_PIECES = 512
 """Below every system's IOV_MAX (1024 on Linux and macOS)."""
 
+_ANCILLARY_BYTES = socket.CMSG_SPACE(64 * 4)
+
+_UCRED = struct.Struct("3i")
+
 Piece = bytes | memoryview
 
 
 class Stream(Protocol):
     """What a link needs of a socket. Every method raises OSError when the connection is gone."""
 
-    def send(self, pieces: Sequence[Piece]) -> int:
-        """Send the start of ``pieces`` and return how many bytes, or `WOULD_BLOCK`."""
+    def send(self, pieces: Sequence[Piece], descriptors: Sequence[int] = ()) -> int:
+        """Send the start of ``pieces`` and return how many bytes, or `WOULD_BLOCK`.
+
+        ``descriptors`` go with the first byte; only a `DescriptorStream` can send them.
+        """
 
     def receive(self, targets: Sequence[memoryview]) -> int:
         """Fill the start of ``targets``; return how many bytes, 0 at the end, or `WOULD_BLOCK`."""
@@ -71,7 +82,7 @@ class PlainStream:
         self.fileno = connected.fileno
         self.close = connected.close
 
-    def send(self, pieces: Sequence[Piece]) -> int:
+    def send(self, pieces: Sequence[Piece], descriptors: Sequence[int] = ()) -> int:
         """See `Stream.send`."""
         try:
             return self._socket.sendmsg(pieces[:_MAX_PIECES])
@@ -93,6 +104,53 @@ class PlainStream:
             self._socket.shutdown(socket.SHUT_WR)
 
 
+class DescriptorStream(PlainStream):
+    """A Unix socket that also carries open files.
+
+    Attributes:
+        descriptors: Those that arrived and that nobody has taken, in order.
+    """
+
+    def __init__(self, connected: socket.socket) -> None:
+        super().__init__(connected)
+        self.descriptors: deque[int] = deque()
+        self.close = self._close
+
+    def send(self, pieces: Sequence[Piece], descriptors: Sequence[int] = ()) -> int:
+        """See `Stream.send`."""
+        if not descriptors:
+            return super().send(pieces)
+        rights = array.array("i", descriptors)
+        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)]
+        try:
+            return self._socket.sendmsg(pieces[:_MAX_PIECES], ancillary)
+        except (BlockingIOError, InterruptedError):
+            return WOULD_BLOCK
+
+    def receive(self, targets: Sequence[memoryview]) -> int:
+        """See `Stream.receive`."""
+        try:
+            num_bytes, ancillary, _, _ = self._socket.recvmsg_into(targets, _ANCILLARY_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return WOULD_BLOCK
+        for level, kind, data in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                received = array.array("i")
+                received.frombytes(data[: len(data) // received.itemsize * received.itemsize])
+                self.descriptors.extend(received)
+        return num_bytes
+
+    def peer_process(self) -> int:
+        """Return the id of the process at the other end, or 0 if it cannot be seen from here."""
+        credentials = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+        return int(_UCRED.unpack(credentials)[0])
+
+    def _close(self) -> None:
+        while self.descriptors:
+            os.close(self.descriptors.popleft())
+        self._socket.close()
+
+
 class TlsStream:
     """A TLS socket whose handshake is done. Its session may not be used by two threads at once."""
 
@@ -104,7 +162,7 @@ class TlsStream:
         self.fileno = connected.fileno
         self.close = connected.close
 
-    def send(self, pieces: Sequence[Piece]) -> int:
+    def send(self, pieces: Sequence[Piece], descriptors: Sequence[int] = ()) -> int:
         """See `Stream.send`."""
         try:
             with self._lock:

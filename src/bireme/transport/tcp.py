@@ -22,13 +22,17 @@ from bireme.errors import (
     StateError,
 )
 from bireme.transport.address import Address, parse_address
+from bireme.transport.arena import Arena, SharedBuffer
 from bireme.transport.auth import Credentials, Session
 from bireme.transport.base import Buffer, Link, LinkEvent, Transport, TransportOptions
-from bireme.transport.endpoints import bind, start_connecting
+from bireme.transport.endpoints import bind, is_loopback, start_connecting
 from bireme.transport.greeting import Greeting
 from bireme.transport.link import SocketLink
 from bireme.transport.loop import Loop
+from bireme.transport.orphans import Orphans
 from bireme.transport.pool import BufferPool, PooledBuffer
+from bireme.transport.shm import SharedLink
+from bireme.transport.streams import DescriptorStream
 
 __all__ = ("SocketTransport",)
 
@@ -37,6 +41,9 @@ _log = logging.getLogger(__name__)
 _FIRST_PAUSE_S = 0.01
 _LONGEST_PAUSE_S = 0.25
 _ACCEPT_PAUSE_S = 0.1
+_CONFIRM_S = 0.25
+"""How long a closing transport waits for peers to end their side, once everything has been sent."""
+
 _TURN_S = 0.02
 """How long `connect` drives the loop, or waits for the thread that does, before it looks again."""
 
@@ -94,6 +101,9 @@ class SocketTransport(Transport):
         self._links: set[SocketLink] = set()
         self._greetings: dict[Greeting, _Attempt | None] = {}
         self._listeners: list[_Listener] = []
+        self._arena = Arena(self.options.shared_bytes)
+        self._orphans = Orphans(self._loop, self._arena)
+        self._shares = False
         self._closed = False
         self.soon = self._loop.soon
         self.emit = self._events.append
@@ -105,6 +115,28 @@ class SocketTransport(Transport):
         listener, bound, clean = bind(parsed, loopback_only=not self.options.secret)
         listener.setblocking(False)
         self._listeners.append((listener, clean))
+        self.soon(partial(self._watch_listener, listener, bound))
+        return str(bound)
+
+    def adopt(self, listener: socket.socket) -> str:
+        """Accept links at a TCP socket that listens already, and return its address.
+
+        The socket is this transport's from now on, and no child process inherits it.
+
+        Raises:
+            ConfigError: It reaches beyond this machine while there is no secret.
+        """
+        self._refuse_closed()
+        host, port = listener.getsockname()[:2]
+        if not self.options.secret and not is_loopback((host, port)):
+            raise ConfigError(
+                f"the socket at {host}:{port} reaches beyond this machine, and there is no secret; "
+                "set BIREME_SECRET, or listen on 127.0.0.1"
+            )
+        bound = Address("tcp", host, port)
+        listener.set_inheritable(False)
+        listener.setblocking(False)
+        self._listeners.append((listener, lambda: None))
         self.soon(partial(self._watch_listener, listener, bound))
         return str(bound)
 
@@ -158,7 +190,14 @@ class SocketTransport(Transport):
         self._loop.wake()
 
     def allocate(self, size_bytes: int) -> Buffer:
-        """See `Transport.allocate`."""
+        """See `Transport.allocate`.
+
+        Shared memory, once there is a link that uses it.
+        """
+        if self._shares:
+            block = self._arena.take(size_bytes)
+            if block is not None:
+                return SharedBuffer(self._arena, block, size_bytes)
         return PooledBuffer(self.pool, size_bytes)
 
     def close(self) -> None:
@@ -176,14 +215,25 @@ class SocketTransport(Transport):
                 self._end_greeting(greeting, PeerLost("the transport was closed"))
             for link in list(self._links):
                 link.close()
-            deadline_s = time.monotonic() + self.options.linger_s
-            while self._links and time.monotonic() < deadline_s:
-                self._loop.step(max(deadline_s - time.monotonic(), 0.0))
-            for link in list(self._links):
-                link.expired()
+            self._linger()
+            self._orphans.close()
+            self._arena.close()
             self._loop.close()
             self._events.clear()
             self.pool.clear()
+
+    def _linger(self) -> None:
+        """Let closing links send what is queued, and their peers a moment to confirm the end."""
+        began_s = time.monotonic()
+        while self._links:
+            all_sent = all(link.said_goodbye for link in self._links)
+            limit_s = self.options.linger_s
+            left_s = began_s + (min(limit_s, _CONFIRM_S) if all_sent else limit_s) - time.monotonic()
+            if left_s <= 0:
+                break
+            self._loop.step(min(left_s, _CONFIRM_S))
+        for link in list(self._links):
+            link.expired()
 
     # What links need of their owner.
 
@@ -226,6 +276,7 @@ class SocketTransport(Transport):
                 connection,
                 self._credentials,
                 client=False,
+                shared=bound.scheme == "shm+unix",
                 tls=self.options.tls_server if bound.scheme == "tcp" else None,
             )
             deadline_s = time.monotonic() + self.options.handshake_timeout_s
@@ -246,6 +297,7 @@ class SocketTransport(Transport):
                 start_connecting(address),
                 self._credentials,
                 client=True,
+                shared=address.scheme == "shm+unix",
                 tls=self.options.tls_client if address.scheme == "tcp" else None,
                 host=address.name,
             )
@@ -305,6 +357,18 @@ class SocketTransport(Transport):
     ) -> SocketLink:
         stream = greeting.stream
         assert stream is not None
+        if isinstance(stream, DescriptorStream):
+            self._shares = True
+            return SharedLink(
+                self,
+                stream,
+                session,
+                remote=remote,
+                accepted=accepted,
+                first=greeting.rest,
+                arena=self._arena,
+                on_orphaned=partial(self._orphans.keep, stream.peer_process()),
+            )
         # Local sockets and TLS let nobody else write to them.
         sealed = bool(self.options.secret) and address.scheme == "tcp" and not greeting.encrypted
         return SocketLink(

@@ -26,7 +26,7 @@ def test_every_dtype(dtype, stream):
 
 @pytest.mark.parametrize("offset_bytes", [1, 2, 3, 4, 60])
 def test_streaming_to_an_address_that_elements_straddle(offset_bytes):
-    memory = np.zeros(4100, np.uint8)
+    memory = np.zeros(4200, np.uint8)
     start = offset_bytes + (-memory.ctypes.data) % 64
     out = memory[start : start + 4000].view(np.float32)
     value = np.arange(1000, dtype=np.float32)

@@ -7,8 +7,8 @@ import torch
 from bireme.compress.base import Compressor, State
 from bireme.errors import ConfigError
 from bireme.kvstore.base import Key
-from bireme.kvstore.layout import HALF_DTYPES
 from bireme.kvstore.reduce.base import Reducer, Sum
+from bireme.update.layout import HALF_DTYPES
 
 __all__ = ("CompressedReducer",)
 

@@ -6,8 +6,8 @@ import torch
 import torch.cuda.comm
 
 from bireme.kvstore.base import Key
-from bireme.kvstore.layout import HALF_DTYPES
 from bireme.kvstore.reduce.base import Reducer, Sum
+from bireme.update.layout import HALF_DTYPES
 
 __all__ = ("DeviceReducer",)
 

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 
 from bireme.kvstore.base import Key
-from bireme.kvstore.layout import HALF_DTYPES
 from bireme.kvstore.reduce.base import Sum
 from bireme.kvstore.reduce.crew import Crew
 from bireme.kvstore.reduce.kernel import Plan
+from bireme.update.layout import HALF_DTYPES
 
 __all__ = ("HostReducer",)
 

@@ -4,21 +4,9 @@ from collections.abc import Sequence
 
 import torch
 
-from bireme.kvstore.layout import HALF_DTYPES
+from bireme.update.layout import HALF_DTYPES
 
-__all__ = ("coalesced", "sum_rows", "take_rows")
-
-
-def coalesced(value: torch.Tensor) -> torch.Tensor:
-    """Return a row-sparse tensor with sorted, unique rows; half types add in float32.
-
-    Args:
-        value: ``sparse_coo`` with one sparse dimension; repeated rows are summed.
-    """
-    value = value.detach()
-    if value.is_coalesced() or value.dtype not in HALF_DTYPES:
-        return value.coalesce()
-    return value.float().coalesce().to(value.dtype)
+__all__ = ("sum_rows", "take_rows")
 
 
 def sum_rows(values: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:

@@ -1,15 +1,18 @@
 """What a store does with a merged push: call the user's updater, or run an optimizer."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import torch
 
-from bireme.kvstore.base import Key, Updater
-from bireme.kvstore.layout import Layout
+from bireme.types.keys import Key
+from bireme.update.layout import Layout
 
-__all__ = ("Rule", "Update", "UpdaterRule")
+__all__ = ("Rule", "Update", "Updater", "UpdaterRule")
+
+Updater: TypeAlias = Callable[[Key, torch.Tensor, torch.Tensor], None]
+"""``updater(key, merged, stored)`` changes ``stored`` in place."""
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """Optimizers as plain values: a name from ``torch.optim`` and numbers, so that they can travel.
 
 Users write one or take it from a torch optimizer; stores give it to an
-:class:`~bireme.kvstore.runner.OptimizerRunner`.
+:class:`~bireme.update.runner.OptimizerRunner`.
 """
 
 import inspect
@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import torch
 
 from bireme.errors import ConfigError, UnsupportedError
-from bireme.kvstore.base import Key
+from bireme.types.keys import Key
 
 __all__ = ("OptimizerSpec", "Plain")
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 
 from bireme.errors import ConfigError, UnsupportedError
-from bireme.kvstore.base import Key
-from bireme.kvstore.layout import Layout
-from bireme.kvstore.optimizer import OptimizerSpec, Plain
-from bireme.kvstore.rule import Update
+from bireme.types.keys import Key
+from bireme.update.layout import Layout
+from bireme.update.rule import Update
+from bireme.update.spec import OptimizerSpec, Plain
 
 __all__ = ("OptimizerRunner",)
 

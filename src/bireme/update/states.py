@@ -14,8 +14,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from bireme.errors import ConfigError, DataError, UnsupportedError
-from bireme.kvstore.base import Key
-from bireme.kvstore.optimizer import OptimizerSpec
+from bireme.types.keys import Key
+from bireme.update.spec import OptimizerSpec
 
 __all__ = ("load", "save")
 

@@ -3,9 +3,9 @@ import torch
 
 from bireme.errors import ConfigError, UnsupportedError
 from bireme.kvstore import OptimizerSpec
-from bireme.kvstore.layout import Layout
-from bireme.kvstore.rule import Update
-from bireme.kvstore.runner import OptimizerRunner
+from bireme.update.layout import Layout
+from bireme.update.rule import Update
+from bireme.update.runner import OptimizerRunner
 
 DENSE = Layout.of("w", torch.zeros(2, 2))
 

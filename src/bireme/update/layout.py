@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from bireme.errors import ConfigError, UnsupportedError
-from bireme.kvstore.base import Key
+from bireme.types.keys import Key
 
 __all__ = ("DTYPES", "HALF_DTYPES", "Layout", "is_row_sparse")
 

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from bireme.kvstore.layout import Layout
-from bireme.kvstore.rule import Rule, Update, UpdaterRule
+from bireme.update.layout import Layout
+from bireme.update.rule import Rule, Update, UpdaterRule
 
 
 def update(key, merged: float = 1.0, stored: float = 1.0) -> Update:

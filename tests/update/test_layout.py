@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from bireme.errors import ConfigError, UnsupportedError
-from bireme.kvstore.layout import DTYPES, Layout, is_row_sparse
+from bireme.update.layout import DTYPES, Layout, is_row_sparse
 
 
 def test_of_dense_and_row_sparse():

@@ -6,7 +6,8 @@ import torch
 from safetensors.torch import save_file
 
 from bireme.errors import ConfigError, DataError, UnsupportedError
-from bireme.kvstore import OptimizerSpec, states
+from bireme.kvstore import OptimizerSpec
+from bireme.update import states
 
 SPEC = OptimizerSpec("adam")
 ROWS = torch.sparse_coo_tensor([[1]], torch.ones(1, 2), (3, 2), check_invariants=True).coalesce()

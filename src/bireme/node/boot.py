@@ -1,0 +1,161 @@
+"""From settings to running roles: opens transports, builds the state machines, drives them.
+
+Called by ``kvstore.create``, by ``bireme.run_role`` and by the embedded cluster.
+"""
+
+import os
+import socket
+from pathlib import Path
+
+from bireme.core.actions import EndJob
+from bireme.core.member import Identity
+from bireme.core.scheduler import SchedulerCore
+from bireme.core.server import ServerCore
+from bireme.core.worker import WorkerCore
+from bireme.errors import ConfigError
+from bireme.node.runtime import Core, Runtime
+from bireme.node.values import TorchSlotValues
+from bireme.node.worker import WorkerClient
+from bireme.settings import JobSettings, NodeSettings, Security, TransportChoice
+from bireme.transport.base import TransportOptions
+from bireme.transport.tcp import SocketTransport
+from bireme.types.nodes import Role
+from bireme.version import __version__
+from bireme.wire.limits import Limits
+from bireme.wire.messages import JobConfig
+
+__all__ = ("connect_worker", "identity_of", "job_config", "run_node")
+
+
+def run_node(node: NodeSettings, job: JobSettings) -> EndJob:
+    """Be a scheduler or a server until the job ends; return how it ended.
+
+    Raises:
+        ConfigError: The role is ``worker``, or an address cannot be listened at.
+    """
+    if node.role is Role.WORKER:
+        raise ConfigError("a worker runs the user's script; it has no loop of its own")
+    with _open_transport(node, job) as transport:
+        core: Core
+        if node.role is Role.SCHEDULER:
+            _listen_as_scheduler(transport, node)
+            core = SchedulerCore(job_config(node, job), host=_host(node), software=__version__)
+        else:
+            addresses = _listen_as_server(transport, node, job)
+            values = TorchSlotValues(transport.allocate)
+            core = ServerCore(identity_of(node, job, addresses), values)
+        runtime = Runtime(
+            core, transport, scheduler=node.scheduler_address, name=str(node.node or node.role)
+        )
+        return runtime.run()
+
+
+def connect_worker(node: NodeSettings, job: JobSettings) -> WorkerClient:
+    """Return a worker's client; ``ready`` of it joins the job."""
+    core = WorkerCore(identity_of(node, job, ()))
+    return WorkerClient(core, _open_transport(node, job), node.scheduler_address)
+
+
+def identity_of(node: NodeSettings, job: JobSettings, addresses: tuple[str, ...]) -> Identity:
+    """Return what a node tells the scheduler about itself."""
+    return Identity(
+        role=node.role,
+        rank=node.rank,
+        host=_host(node),
+        pid=os.getpid(),
+        num_workers=node.num_workers,
+        num_servers=node.num_servers,
+        addresses=addresses,
+        software=__version__,
+        bandwidth=node.bandwidth,
+        start_timeout_s=job.start_timeout_s,
+    )
+
+
+def job_config(node: NodeSettings, job: JobSettings) -> JobConfig:
+    """Return what the scheduler settles for everyone."""
+    return JobConfig(
+        num_workers=node.num_workers,
+        num_servers=node.num_servers,
+        num_shards=job.num_shards or node.num_workers,
+        death_policy=job.death_policy,
+        slice_bytes=job.slice_bytes,
+        start_timeout_s=job.start_timeout_s,
+        barrier_timeout_s=job.barrier_timeout_s,
+        push_timeout_s=job.push_timeout_s,
+        pull_timeout_s=job.pull_timeout_s,
+        exit_timeout_s=job.exit_timeout_s,
+        replace_timeout_s=job.replace_timeout_s,
+        resend_timeout_s=job.resend_timeout_s,
+        heartbeat_interval_s=job.heartbeat_interval_s,
+        heartbeat_timeout_s=job.heartbeat_timeout_s,
+        max_payload_bytes=job.max_payload_bytes,
+    )
+
+
+def _open_transport(node: NodeSettings, job: JobSettings) -> SocketTransport:
+    return SocketTransport(
+        TransportOptions(
+            secret=_secret(node),
+            job=node.job,
+            identity={"role": str(node.role), "rank": -1 if node.rank is None else node.rank},
+            window_bytes=job.window_bytes,
+            limits=Limits(max_payload_bytes=job.max_payload_bytes),
+        )
+    )
+
+
+def _secret(node: NodeSettings) -> bytes:
+    if node.security is Security.OFF:
+        return b""
+    if node.secret:
+        return node.secret.encode()
+    try:
+        return Path(node.secret_file).read_bytes().strip()
+    except OSError as error:
+        raise ConfigError(f"cannot read the job's secret: {error}") from error
+
+
+def _host(node: NodeSettings) -> str:
+    return node.host or socket.gethostname()
+
+
+def _listen_as_scheduler(transport: SocketTransport, node: NodeSettings) -> None:
+    if node.listen_fd is not None:
+        listener = socket.socket(fileno=node.listen_fd)
+        port = listener.getsockname()[1]
+        if port != node.scheduler_port:
+            raise ConfigError(
+                f"the inherited socket listens on port {port}, but nodes look for the scheduler "
+                f"on port {node.scheduler_port}; unset BIREME_LISTEN_FD"
+            )
+        transport.adopt(listener)
+        return
+    transport.listen(f"tcp://{_bracketed(node.listen_host or '0.0.0.0')}:{node.scheduler_port}")
+
+
+def _listen_as_server(
+    transport: SocketTransport, node: NodeSettings, job: JobSettings
+) -> tuple[str, ...]:
+    forms = {
+        TransportChoice.SHM: ("shm+unix://",),
+        TransportChoice.UNIX: ("unix://",),
+        TransportChoice.TCP: (_tcp(node),),
+        TransportChoice.AUTO: ("shm+unix://", _tcp(node)),
+    }
+    return tuple(transport.listen(form) for form in forms[job.transport])
+
+
+def _tcp(node: NodeSettings) -> str:
+    return f"tcp://{_bracketed(node.listen_host or _outward_address(node))}:0"
+
+
+def _outward_address(node: NodeSettings) -> str:
+    """Return the address of this machine from which packets to the scheduler leave."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((node.scheduler_host, node.scheduler_port))
+        return str(probe.getsockname()[0])
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,122 @@
+"""What a server keeps for one slot."""
+
+from collections.abc import Callable
+
+import torch
+
+from bireme.node.memory import Held, tensor_over
+from bireme.node.partials import DensePartial, SlotShape
+from bireme.transport.base import Buffer
+
+__all__ = ("Cell",)
+
+
+class Cell:
+    """One slot's value: what the optimizer changes, and what readers are shown.
+
+    Without an optimizer both are one piece of memory, and a round's sum takes its place. With one,
+    the optimizer's parameter is private (float32 for half types) and readers see a copy of it,
+    made when somebody reads. Memory that a reader was given never changes.
+
+    Args:
+        store: Number of the store.
+        slot: ``(key_id, index)``.
+        shape: What stays the same.
+        whole: Shape of the whole value when the slot is all of it, else ``None``.
+        allocate: Makes memory that frames can be sent from.
+    """
+
+    __slots__ = ("_allocate", "_fresh", "_public", "param", "shape", "slot", "store", "whole")
+
+    def __init__(
+        self,
+        store: int,
+        slot: tuple[int, int],
+        shape: SlotShape,
+        whole: tuple[int, ...] | None,
+        allocate: Callable[[int], Buffer],
+    ) -> None:
+        self.store = store
+        self.slot = slot
+        self.shape = shape
+        self.whole = whole
+        self.param: torch.Tensor | None = None
+        self._allocate = allocate
+        self._public = self._new_memory()
+        self._fresh = True
+
+    @property
+    def value(self) -> torch.Tensor:
+        """The readers' value, up to date; written only by the methods of this class."""
+        self._publish()
+        return tensor_over(self._public.view, self.shape.dtype, self.shape.length)
+
+    def fill(self, source: torch.Tensor | None) -> None:
+        """Set the first value; ``None`` means zeros."""
+        value = tensor_over(self._public.view, self.shape.dtype, self.shape.length)
+        if source is None:
+            value.zero_()
+        else:
+            value.copy_(source)
+
+    def assign(self, total: DensePartial) -> None:
+        """Make a sum the value. The sum's memory is used up."""
+        if self.param is not None:
+            self.param.copy_(total.tensor.view_as(self.param))
+            self._fresh = False
+            total.free()
+            return
+        old = self._public
+        if total.tensor.dtype is self.shape.dtype:
+            self._public = total.memory
+        else:
+            self._public = self._new_memory()
+            target = tensor_over(self._public.view, self.shape.dtype, self.shape.length)
+            target.copy_(total.tensor)
+            total.free()
+        old.release()
+
+    def parameter(self) -> torch.Tensor:
+        """Return the tensor that an optimizer changes in place; call ``changed`` afterwards."""
+        if self.param is None:
+            param = self.value.to(self.shape.sum_dtype, copy=True)
+            self.param = param.view(self.param_shape)
+        return self.param
+
+    @property
+    def param_shape(self) -> tuple[int, ...]:
+        """The shape in which an optimizer sees the slot: its own when whole, else rows or flat."""
+        if self.whole is not None:
+            return self.whole
+        if self.shape.row_length > 1 and self.shape.num_rows:
+            return (self.shape.num_rows, self.shape.row_length)
+        return (self.shape.length,)
+
+    def changed(self) -> None:
+        """Note that the parameter has changed."""
+        self._fresh = False
+
+    def read(self) -> Held:
+        """Return the value's memory, which will not change."""
+        self._publish()
+        return self._public
+
+    def free(self) -> None:
+        """Give the memory back."""
+        self._public.release()
+
+    def _publish(self) -> None:
+        if self._fresh or self.param is None:
+            return
+        if self._public.shared:
+            # Somebody is still being sent the old value.
+            old, self._public = self._public, self._new_memory()
+            old.release()
+        target = tensor_over(self._public.view, self.shape.dtype, self.shape.length)
+        target.copy_(self.param.reshape(-1))
+        self._fresh = True
+
+    def _new_memory(self) -> Held:
+        size_bytes = self.shape.length * self.shape.dtype.itemsize
+        buffer = self._allocate(max(1, size_bytes))
+        return Held(buffer.view[:size_bytes], buffer.release)

@@ -1,0 +1,217 @@
+"""Sums of some contributions to one round of one slot.
+
+Half types are summed in float32, all others in their own type. A contribution is converted to
+the type of the sum, multiplied by its weight with a rounding of its own, and then added; so the
+bits do not depend on which of two summands came first.
+"""
+
+from collections.abc import Callable
+
+import torch
+
+from bireme.compress.base import Payload
+from bireme.node.encodings import RAW, decoder, element_type
+from bireme.node.memory import Held, tensor_over
+from bireme.transport.base import Buffer
+from bireme.types.choices import Layout
+from bireme.wire.messages import PushEntry
+
+__all__ = (
+    "DensePartial",
+    "RowsPartial",
+    "SlotShape",
+    "is_rows",
+    "read_rows",
+    "scale_",
+    "sum_dtype",
+    "weighed",
+)
+
+_HALF = (torch.float16, torch.bfloat16)
+
+
+def sum_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Return the type in which values of ``dtype`` are summed.
+
+    Example:
+        >>> sum_dtype(torch.bfloat16), sum_dtype(torch.int8)
+        (torch.float32, torch.int8)
+    """
+    return torch.float32 if dtype in _HALF else dtype
+
+
+class SlotShape:
+    """What stays the same of a slot for life.
+
+    Args:
+        dtype: Element type of its value.
+        length: Elements.
+        row_length: Elements of one row of the whole value.
+    """
+
+    __slots__ = ("dtype", "length", "num_rows", "row_length", "sum_dtype")
+
+    def __init__(self, dtype: torch.dtype, length: int, row_length: int) -> None:
+        self.dtype = dtype
+        self.length = length
+        self.row_length = row_length
+        self.num_rows = length // row_length if row_length else 0
+        self.sum_dtype = sum_dtype(dtype)
+
+
+class DensePartial:
+    """A sum over all elements of a slot, in memory from which it can be sent."""
+
+    __slots__ = ("memory", "shape", "tensor")
+
+    def __init__(self, shape: SlotShape, allocate: Callable[[int], Buffer]) -> None:
+        size_bytes = shape.length * shape.sum_dtype.itemsize
+        buffer = allocate(max(1, size_bytes))
+        self.shape = shape
+        self.memory = Held(buffer.view[:size_bytes], buffer.release)
+        self.tensor = tensor_over(buffer.view, shape.sum_dtype, shape.length)
+
+    def free(self) -> None:
+        """Give the memory back."""
+        self.memory.release()
+
+    def scale(self, numerator: float, denominator: float) -> None:
+        """Multiply by ``numerator``, then divide by ``denominator``; 1.0 changes no bit."""
+        scale_(self.tensor, numerator, denominator)
+
+    def take(self, entry: PushEntry, payload: memoryview, offset_bytes: int, weight: float) -> None:
+        """Become this contribution."""
+        self._fold(entry, payload, offset_bytes, weight, accumulate=False)
+
+    def add(self, entry: PushEntry, payload: memoryview, offset_bytes: int, weight: float) -> None:
+        """Add this contribution."""
+        self._fold(entry, payload, offset_bytes, weight, accumulate=True)
+
+    def _fold(
+        self,
+        entry: PushEntry,
+        payload: memoryview,
+        offset_bytes: int,
+        weight: float,
+        *,
+        accumulate: bool,
+    ) -> None:
+        if entry.encoding != RAW:
+            self._fold_encoded(entry, payload, offset_bytes, weight, accumulate=accumulate)
+            return
+        source = tensor_over(payload, self.shape.dtype, self.shape.length, offset_bytes)
+        if weight != 1.0:
+            source = weighed(source.to(self.tensor.dtype), weight)
+        if accumulate:
+            self.tensor.add_(source)
+        else:
+            self.tensor.copy_(source)
+
+    def _fold_encoded(
+        self,
+        entry: PushEntry,
+        payload: memoryview,
+        offset_bytes: int,
+        weight: float,
+        *,
+        accumulate: bool,
+    ) -> None:
+        element = element_type(entry.encoding)
+        data = tensor_over(payload, element, entry.payload_bytes // element.itemsize, offset_bytes)
+        code = Payload(data, self.tensor.shape, self.tensor.dtype)
+        if weight == 1.0:
+            decoder(entry.encoding).decompress(code, self.tensor, accumulate=accumulate)
+            return
+        decoded = weighed(decoder(entry.encoding).decompress(code), weight)
+        if accumulate:
+            self.tensor.add_(decoded)
+        else:
+            self.tensor.copy_(decoded)
+
+
+class RowsPartial:
+    """A sum over some rows of a slot: their numbers, ascending, and their elements."""
+
+    __slots__ = ("ids", "rows", "shape")
+
+    def __init__(self, ids: torch.Tensor, rows: torch.Tensor, shape: SlotShape) -> None:
+        self.ids = ids
+        self.rows = rows
+        self.shape = shape
+
+    def scale(self, numerator: float, denominator: float) -> None:
+        """As :meth:`DensePartial.scale`."""
+        scale_(self.rows, numerator, denominator)
+
+    def free(self) -> None:
+        """Nothing to give back: rows are ordinary tensors."""
+
+    @classmethod
+    def of(
+        cls,
+        entry: PushEntry,
+        payload: memoryview,
+        offset_bytes: int,
+        weight: float,
+        shape: SlotShape,
+    ) -> "RowsPartial":
+        """Return this contribution; a row that it names twice counts twice."""
+        ids, rows = read_rows(entry, payload, offset_bytes, shape)
+        rows = rows.to(shape.sum_dtype, copy=True)
+        if weight != 1.0:
+            rows = weighed(rows, weight)
+        return _summed(ids.clone(), rows, shape)
+
+    def plus(self, other: "RowsPartial") -> "RowsPartial":
+        """Return the sum of both."""
+        ids = torch.cat([self.ids, other.ids])
+        return _summed(ids, torch.cat([self.rows, other.rows]), self.shape)
+
+    def add_to(self, dense: torch.Tensor) -> None:
+        """Add the rows to a whole slot."""
+        dense.view(self.shape.num_rows, self.shape.row_length).index_add_(0, self.ids, self.rows)
+
+
+def read_rows(
+    entry: PushEntry, payload: memoryview, offset_bytes: int, shape: SlotShape
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the row numbers and the rows of a row-sparse contribution, without a copy."""
+    ids = tensor_over(payload, torch.int64, entry.num_rows, offset_bytes)
+    start = offset_bytes + ids.nbytes
+    rows = tensor_over(payload, shape.dtype, entry.num_rows * shape.row_length, start)
+    return ids, rows.view(entry.num_rows, shape.row_length)
+
+
+def weighed(values: torch.Tensor, weight: float) -> torch.Tensor:
+    """Return ``values`` times ``weight``; integers are rounded towards zero."""
+    if values.dtype.is_floating_point:
+        return values * weight
+    return (values.to(torch.float64) * weight).to(values.dtype)
+
+
+def scale_(values: torch.Tensor, numerator: float, denominator: float) -> None:
+    """Multiply and divide ``values`` in place; integers are rounded towards zero."""
+    if numerator == denominator == 1.0:
+        return
+    if values.dtype.is_floating_point:
+        if numerator != 1.0:
+            values.mul_(numerator)
+        if denominator != 1.0:
+            values.div_(denominator)
+    else:
+        values.copy_(values.to(torch.float64) * numerator / denominator)
+
+
+def is_rows(entry: PushEntry) -> bool:
+    """Return whether a contribution is row-sparse."""
+    return entry.layout is Layout.ROWS
+
+
+def _summed(ids: torch.Tensor, rows: torch.Tensor, shape: SlotShape) -> RowsPartial:
+    unique, places = torch.unique(ids, sorted=True, return_inverse=True)
+    if len(unique) == len(ids):
+        order = torch.empty_like(places)
+        order[places] = torch.arange(len(places))
+        return RowsPartial(unique, rows[order], shape)
+    total = torch.zeros((len(unique), rows.shape[1]), dtype=rows.dtype)
+    return RowsPartial(unique, total.index_add_(0, places, rows), shape)

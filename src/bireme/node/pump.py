@@ -1,0 +1,121 @@
+"""Who drives a node's loop: the thread that waits for its outcome, else a keeper.
+
+A hand-over from one thread to another costs more than a small push and pull. So a caller that
+waits drives the loop itself, and the keeper, which answers heartbeats and sends what is queued
+while the user's thread computes, steps in only when nobody has driven for a moment.
+"""
+
+import threading
+from collections.abc import Callable
+
+__all__ = ("Pump",)
+
+_GRACE_S = 0.005
+"""How long the keeper leaves the loop to the next caller; far below a heartbeat's interval."""
+
+
+class Pump:
+    """Lets one thread at a time drive a loop, and the others wait for what it brings.
+
+    Args:
+        step: Waits for the next event and handles it; returns soon after ``wake``.
+        wake: Makes the ``step`` under way return; callable from any thread.
+        name: Name of the keeper's thread.
+
+    Guarantees:
+        ``step`` is called by one thread at a time. A waiting caller returns as soon as its
+        condition holds, whoever brought it about. An exception of ``step`` reaches the thread
+        that drove it; when that is the keeper, it reaches the next caller instead.
+    """
+
+    def __init__(self, step: Callable[[], None], wake: Callable[[], None], name: str) -> None:
+        self._step = step
+        self._wake = wake
+        self._changed = threading.Condition()
+        self._driver: int | None = None
+        self._waiting = 0
+        self._stopped = False
+        self._broken: BaseException | None = None
+        self._keeper = threading.Thread(target=self._keep, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the keeper."""
+        self._keeper.start()
+
+    def stop(self) -> None:
+        """End the keeper; callers that wait go on driving by themselves."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        self._wake()
+        if self._keeper.is_alive() and self._keeper is not threading.current_thread():
+            self._keeper.join()
+
+    def until(self, done: Callable[[], bool]) -> None:
+        """Return when ``done()`` holds, driving the loop unless another thread does.
+
+        ``done`` must come to hold through a ``step``; limits are the loop's own matter.
+        """
+        if self._take(done):
+            try:
+                while not done():
+                    self._step()
+            finally:
+                self._give()
+
+    def _take(self, done: Callable[[], bool]) -> bool:
+        """Become the driver (true), or return because ``done()`` holds (false)."""
+        with self._changed:
+            self._waiting += 1
+            try:
+                if self._driver == self._keeper.ident and self._driver is not None:
+                    self._wake()
+                while self._driver is not None and not done():
+                    self._changed.wait()
+                self._raise_broken()
+                if done():
+                    return False
+                self._driver = threading.get_ident()
+                return True
+            finally:
+                self._waiting -= 1
+
+    def _give(self) -> None:
+        with self._changed:
+            self._driver = None
+            self._changed.notify_all()
+
+    def completed(self) -> None:
+        """Tell the callers that wait to look at their conditions again; called from ``step``."""
+        if self._waiting:
+            with self._changed:
+                self._changed.notify_all()
+
+    def _raise_broken(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+
+    def _keep(self) -> None:
+        while True:
+            with self._changed:
+                while not self._stopped and (self._driver is not None or self._waiting):
+                    self._changed.wait()
+                if not self._stopped:
+                    self._changed.wait(_GRACE_S)
+                if self._stopped:
+                    return
+                if self._driver is not None or self._waiting:
+                    continue
+                self._driver = threading.get_ident()
+            self._drive_alone()
+
+    def _drive_alone(self) -> None:
+        try:
+            while not self._waiting and not self._stopped:
+                self._step()
+        except BaseException as error:  # kept for the next caller: nobody else would see it
+            with self._changed:
+                self._broken = error
+                self._stopped = True
+        finally:
+            self._give()

@@ -1,0 +1,321 @@
+"""The shell around a role: sockets and clocks on one side, a state machine on the other.
+
+Scheduler, server and worker share it. It decodes what arrives, hands it to the core with the
+time, and carries out the actions that come back.
+"""
+
+import collections
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol, cast
+
+from bireme.core import actions as act
+from bireme.core import events as ev
+from bireme.core.calls import Call
+from bireme.errors import AuthError, BiremeError, PeerLost, RemoteProtocolError
+from bireme.node.memory import Memory
+from bireme.transport.base import (
+    Arrived,
+    Closed,
+    Frame,
+    Link,
+    LinkEvent,
+    Opened,
+    ReceivedFrame,
+    Transport,
+)
+from bireme.transport.choose import best_address
+from bireme.transport.machine import machine_token
+from bireme.types.nodes import NodeId
+from bireme.wire.codec import decode_head, encode
+
+__all__ = ("Core", "Outcome", "Runtime")
+
+_log = logging.getLogger("bireme.node")
+
+_LONGEST_POLL_S = 1.0
+# The core asks again for as long as its own limit lasts; one attempt stays short.
+_CONNECT_LIMIT_S = 5.0
+_EXIT_REFUSED = 3
+
+
+class Core(Protocol):
+    """What a role's state machine offers (`bireme.core`)."""
+
+    def start(self, now_s: float) -> list[act.Action]:
+        """Begin."""
+
+    def handle(self, event: ev.Event, now_s: float) -> list[act.Action]:
+        """Take one event."""
+
+    def next_deadline_s(self) -> float | None:
+        """When a ``Tick`` is due."""
+
+
+class Outcome(Protocol):
+    """Where the results of calls go; a role without calls gets none."""
+
+    def delivered(self, action: act.Deliver) -> None:
+        """Values have arrived; their memory is valid during the call."""
+
+    def completed(self, action: act.Complete) -> None:
+        """A call is done."""
+
+    def failed(self, action: act.Fail) -> None:
+        """A call has failed."""
+
+
+class Runtime:
+    """Drives one role over one transport.
+
+    Args:
+        core: The role's state machine.
+        transport: Open, and listening where the role listens.
+        scheduler: Address of the scheduler, for roles that connect to it.
+        name: What log lines begin with until the role has a name.
+        outcome: Takes the results of calls.
+        inproc_names: Names that can be reached within this process.
+
+    Guarantees:
+        ``step`` is called by one thread at a time; ``submit`` by any thread at any time. Nothing
+        that a peer sends raises out of ``step``. ``lock`` is held while the core is at work.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        transport: Transport,
+        *,
+        scheduler: str,
+        name: str,
+        outcome: Outcome | None = None,
+        inproc_names: Sequence[str] = (),
+    ) -> None:
+        self._core = core
+        self._transport = transport
+        self._scheduler = scheduler
+        self._name = name
+        self._outcome = outcome
+        self._inproc_names = tuple(inproc_names)
+        self.lock = threading.RLock()
+        self._links: dict[int, Link] = {}
+        self._inbox: collections.deque[tuple[ev.Event | act.EndJob, Link | None]] = (
+            collections.deque()
+        )
+        self._next_link = 1
+        self._lost_early: dict[int, str] = {}
+        self._held: set[int] = set()
+        self.ended: act.EndJob | None = None
+        self._carry_out: dict[type[act.Action], Callable[[Any], None]] = {
+            act.Connect: self._connect,
+            act.Send: self._send,
+            act.Close: self._close,
+            act.Hold: self._hold,
+            act.Release: self._release,
+            act.Deliver: self._deliver,
+            act.Complete: self._complete,
+            act.Fail: self._fail,
+            act.EndJob: self._end,
+            act.Log: self._write_log,
+        }
+
+    def start(self) -> None:
+        """Let the role begin."""
+        with self.lock:
+            self._perform(self._core.start(time.monotonic()))
+
+    def submit(self, call: Call) -> None:
+        """Hand the user's call to the role; its outcome comes during a later ``step``."""
+        with self.lock:
+            self._handle(cast("ev.Event", call))
+
+    def wake(self) -> None:
+        """Make the ``step`` under way return."""
+        self._transport.wake()
+
+    def step(self) -> None:
+        """Wait for the next event or deadline, and handle everything that has come."""
+        events = self._transport.poll(self._patience_s())
+        with self.lock:
+            while self._inbox:
+                self._connected(*self._inbox.popleft())
+            for event in events:
+                self._on_link_event(event)
+            due_s = self._core.next_deadline_s()
+            if due_s is not None and due_s <= time.monotonic() and self.ended is None:
+                self._handle(ev.Tick())
+
+    def run(self) -> act.EndJob:
+        """Drive the role until its part in the job is over."""
+        self.start()
+        while self.ended is None:
+            self.step()
+        return self.ended
+
+    def _patience_s(self) -> float:
+        due_s = self._core.next_deadline_s()
+        if self._inbox or self.ended is not None:
+            return 0.0
+        if due_s is None:
+            return _LONGEST_POLL_S
+        return min(max(due_s - time.monotonic(), 0.0), _LONGEST_POLL_S)
+
+    def _handle(self, event: ev.Event) -> None:
+        self._perform(self._core.handle(event, time.monotonic()))
+
+    def _connected(self, event: ev.Event | act.EndJob, link: Link | None) -> None:
+        if isinstance(event, act.EndJob):
+            self.ended = self.ended or event
+            return
+        if link is not None and isinstance(event, ev.Linked):
+            reason = self._lost_early.pop(id(link), None)
+            if reason is not None:
+                self._handle(ev.ConnectFailed(event.node, reason))
+                return
+            self._number(link, event.link)
+        self._handle(event)
+
+    def _on_link_event(self, event: LinkEvent) -> None:
+        match event:
+            case Opened(link):
+                if link.accepted:
+                    self._number(link, self._new_link())
+            case Arrived(link, frame):
+                self._arrived(link, frame)
+            case Closed(link, reason, _graceful):
+                self._closed(link, reason)
+
+    def _closed(self, link: Link, reason: str) -> None:
+        number = cast("int | None", link.context)
+        if number is None:
+            # Lost between the connecting thread's success and our turn to hear of it.
+            self._lost_early[id(link)] = reason
+        elif self._links.pop(number, None) is not None:
+            self._handle(ev.Lost(number, reason))
+
+    def _number(self, link: Link, number: int) -> None:
+        link.context = number
+        self._links[number] = link
+
+    def _new_link(self) -> int:
+        self._next_link += 1
+        return self._next_link - 1
+
+    def _arrived(self, link: Link, frame: ReceivedFrame) -> None:
+        number = cast("int | None", link.context)
+        if number is None or number not in self._links or self.ended is not None:
+            frame.release()
+            return
+        try:
+            message, payload_bytes = decode_head(frame.head)
+        except RemoteProtocolError as error:
+            frame.release()
+            link.abort(f"{link.remote} sent what is no message: {error}")
+            return
+        payload = frame if payload_bytes else None
+        actions = self._core.handle(ev.Received(number, message, payload), time.monotonic())
+        self._perform(actions)
+        if id(frame) not in self._held:
+            frame.release()
+
+    def _perform(self, actions: Sequence[act.Action]) -> None:
+        for action in actions:
+            self._carry_out[type(action)](action)
+
+    def _send(self, action: act.Send) -> None:
+        link = self._links.get(action.link)
+        if link is None:
+            return
+        pieces = cast("tuple[Memory, ...]", action.payload)
+        views = [piece.view for piece in pieces]
+        head = encode(action.message, sum([view.nbytes for view in views]))
+        for piece in pieces:
+            piece.retain()
+        on_sent = partial(_release_all, pieces) if pieces else None
+        try:
+            link.send(Frame(head, views), action.priority, on_sent)
+        except PeerLost:
+            # The transport reports the loss by a Closed; the role hears of it then.
+            _release_all(pieces)
+
+    def _connect(self, action: act.Connect) -> None:
+        addresses = action.addresses or (self._scheduler,)
+        number = self._new_link()
+        threading.Thread(
+            target=self._connect_to,
+            args=(action.node, number, addresses),
+            name=f"{self._name} connects to {action.node}",
+            daemon=True,
+        ).start()
+
+    def _connect_to(self, node: NodeId, number: int, addresses: Sequence[str]) -> None:
+        reasons = []
+        for address in self._reachable(addresses):
+            try:
+                link = self._transport.connect(address, _CONNECT_LIMIT_S)
+            except AuthError as error:
+                # Trying again cannot help, and waiting would hide it.
+                self._inbox.append((act.EndJob(_EXIT_REFUSED, str(error)), None))
+                self._transport.wake()
+                return
+            except BiremeError as error:
+                reasons.append(str(error))
+            else:
+                self._inbox.append((ev.Linked(number, node), link))
+                self._transport.wake()
+                return
+        self._inbox.append((ev.ConnectFailed(node, "; ".join(reasons)), None))
+        self._transport.wake()
+
+    def _reachable(self, addresses: Sequence[str]) -> Sequence[str]:
+        if len(addresses) == 1:
+            return addresses
+        best = best_address(addresses, machine_token(), self._inproc_names)
+        _log.info("%s reaches its peer by %s", self._name, best)
+        return (best,)
+
+    def _close(self, action: act.Close) -> None:
+        link = self._links.pop(action.link, None)
+        if link is not None:
+            link.close()
+
+    def _hold(self, action: act.Hold) -> None:
+        self._held.add(id(action.payload))
+
+    def _release(self, action: act.Release) -> None:
+        self._held.discard(id(action.payload))
+        cast("Memory | ReceivedFrame", action.payload).release()
+
+    def _deliver(self, action: act.Deliver) -> None:
+        if self._outcome is not None:
+            self._outcome.delivered(action)
+
+    def _complete(self, action: act.Complete) -> None:
+        if self._outcome is not None:
+            self._outcome.completed(action)
+
+    def _fail(self, action: act.Fail) -> None:
+        if self._outcome is not None:
+            self._outcome.failed(action)
+
+    def _end(self, action: act.EndJob) -> None:
+        self.ended = action
+
+    def _write_log(self, action: act.Log) -> None:
+        _log.log(_LEVELS[action.level], "%s %s", self._name, action.text)
+
+
+_LEVELS = logging.getLevelNamesMapping() | {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+
+
+def _release_all(pieces: Sequence[Memory]) -> None:
+    for piece in pieces:
+        piece.release()

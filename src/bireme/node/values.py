@@ -1,0 +1,237 @@
+"""A server's arithmetic over torch: what `bireme.core.server` is given to compute with."""
+
+from collections.abc import Callable, Mapping
+from typing import cast
+
+import torch
+
+from bireme.core.values import Answer
+from bireme.errors import ConfigError, UnsupportedError
+from bireme.node.cells import Cell
+from bireme.node.encodings import RAW, decoder
+from bireme.node.memory import Held, bytes_of, tensor_over
+from bireme.node.partials import DensePartial, RowsPartial, SlotShape, is_rows, read_rows
+from bireme.node.updates import StoreUpdater
+from bireme.transport.base import Buffer, ReceivedFrame
+from bireme.wire.messages import CommandKind, InitEntry, PushEntry
+
+__all__ = ("TorchSlotValues",)
+
+
+class TorchSlotValues:
+    """Holds a server's slots as tensors, adds to them, and runs optimizers on them.
+
+    Args:
+        allocate: Makes memory that frames can be sent from with the fewest copies
+            (`bireme.transport.base.Transport.allocate`).
+
+    Guarantees:
+        Those of `bireme.core.values.SlotValues`. Without an optimizer it holds, besides the
+        values, only the sums of open rounds.
+    """
+
+    def __init__(self, allocate: Callable[[int], Buffer]) -> None:
+        self._allocate = allocate
+        self._updaters: dict[int, StoreUpdater] = {}
+        self._cells: dict[tuple[int, int], Cell] = {}
+
+    def check_init(self, entry: InitEntry) -> None:
+        """Raise unless ``initialise`` can take ``entry``."""
+        size_bytes = entry.length * _torch_dtype(entry.dtype).itemsize
+        if entry.payload_bytes not in (0, size_bytes):
+            raise ConfigError(
+                f"slot {entry.key_id}.{entry.index} of {entry.length} {entry.dtype} was given "
+                f"{entry.payload_bytes} bytes instead of {size_bytes}"
+            )
+        if entry.row_length and entry.length % entry.row_length:
+            raise ConfigError(
+                f"slot {entry.key_id}.{entry.index}: {entry.length} elements are no whole number "
+                f"of rows of {entry.row_length}"
+            )
+
+    def initialise(
+        self, store: int, entry: InitEntry, payload: object, offset_bytes: int
+    ) -> object:
+        """Return the cell of a new slot with its first value."""
+        dtype = _torch_dtype(entry.dtype)
+        shape = SlotShape(dtype, entry.length, entry.row_length)
+        slot = (entry.key_id, entry.index)
+        cell = Cell(store, slot, shape, entry.shape, self._allocate)
+        if entry.payload_bytes:
+            cell.fill(tensor_over(_bytes(payload), dtype, entry.length, offset_bytes))
+        else:
+            cell.fill(None)
+        self._cells[slot] = cell
+        return cell
+
+    def can_update(self, store: int) -> bool:
+        """Return whether an optimizer applies the pushes of this store."""
+        return store in self._updaters
+
+    def check_push(
+        self, cell: object, entry: PushEntry, payload: object, offset_bytes: int
+    ) -> None:
+        """Raise unless ``first`` and ``add`` can take this contribution."""
+        slot = cast("Cell", cell)
+        if is_rows(entry):
+            _check_rows(slot.shape, entry, payload, offset_bytes)
+        else:
+            _check_dense(slot.shape, entry)
+        updater = self._updaters.get(slot.store)
+        if updater is not None:
+            updater.check(slot, rows=is_rows(entry))
+
+    def first(
+        self, cell: object, entry: PushEntry, payload: object, offset_bytes: int, weight: float
+    ) -> object:
+        """Return a partial that is this contribution times ``weight``."""
+        shape = cast("Cell", cell).shape
+        view = _bytes(payload)
+        if is_rows(entry):
+            return RowsPartial.of(entry, view, offset_bytes, weight, shape)
+        partial = DensePartial(shape, self._allocate)
+        partial.take(entry, view, offset_bytes, weight)
+        return partial
+
+    def add(
+        self,
+        cell: object,
+        partial: object,
+        entry: PushEntry,
+        payload: object,
+        offset_bytes: int,
+        weight: float,
+    ) -> object:
+        """Return ``partial`` plus this contribution times ``weight``."""
+        mine = cast("DensePartial | RowsPartial", partial)
+        view = _bytes(payload)
+        if isinstance(mine, DensePartial) and not is_rows(entry):
+            mine.add(entry, view, offset_bytes, weight)
+            return mine
+        if is_rows(entry):
+            theirs = RowsPartial.of(entry, view, offset_bytes, weight, mine.shape)
+            return self.merge(mine, theirs)
+        dense = DensePartial(mine.shape, self._allocate)
+        dense.take(entry, view, offset_bytes, weight)
+        return self.merge(dense, mine)
+
+    def merge(self, partial: object, other: object) -> object:
+        """Return the sum of two partials of one slot."""
+        one = cast("DensePartial | RowsPartial", partial)
+        two = cast("DensePartial | RowsPartial", other)
+        if isinstance(one, RowsPartial) and isinstance(two, RowsPartial):
+            return one.plus(two)
+        if isinstance(one, RowsPartial):
+            one, two = two, one
+        dense = cast("DensePartial", one)
+        if isinstance(two, RowsPartial):
+            two.add_to(dense.tensor)
+        else:
+            dense.tensor.add_(two.tensor)
+            two.free()
+        return dense
+
+    def finish(
+        self, cell: object, total: object, numerator: float, denominator: float, version: int
+    ) -> None:
+        """Make the sum of a round the slot's value, or give it to the optimizer."""
+        slot = cast("Cell", cell)
+        partial = cast("DensePartial | RowsPartial", total)
+        partial.scale(numerator, denominator)
+        updater = self._updaters.get(slot.store)
+        if updater is not None:
+            updater.apply(slot, partial)
+            partial.free()
+            return
+        slot.assign(partial if isinstance(partial, DensePartial) else self._spread(partial))
+
+    def _spread(self, rows: RowsPartial) -> DensePartial:
+        dense = DensePartial(rows.shape, self._allocate)
+        dense.tensor.zero_()
+        rows.add_to(dense.tensor)
+        return dense
+
+    def read(self, cell: object) -> tuple[object, int]:
+        """Return a handle of the current value's bytes and their number."""
+        held = cast("Cell", cell).read()
+        return held, held.view.nbytes
+
+    def read_rows(self, cell: object, payload: object, num_ids: int) -> tuple[object, int]:
+        """Return a handle of some rows' bytes and their number."""
+        slot = cast("Cell", cell)
+        ids = tensor_over(_bytes(payload), torch.int64, num_ids)
+        _check_row_numbers(slot.shape, ids)
+        rows = slot.value.view(slot.shape.num_rows, slot.shape.row_length)[ids]
+        raw = rows.reshape(-1)
+        return Held(bytes_of(raw)), raw.nbytes
+
+    def command(
+        self, store: int, command: CommandKind, body: dict[str, object], payload: object
+    ) -> Answer:
+        """Do what a worker asked for and return the answer."""
+        if command is CommandKind.SET_OPTIMIZER:
+            return self._set_optimizer(store, body)
+        updater = self._updaters.get(store)
+        if command is CommandKind.SAVE_STATE:
+            if updater is None:
+                raise ConfigError("the servers run no optimizer, so they have no state to save")
+            raw = updater.save()
+            return {}, Held(memoryview(raw)), len(raw)
+        if command is CommandKind.LOAD_STATE:
+            if updater is None:
+                raise ConfigError("the servers run no optimizer; call set_optimizer first")
+            mine = {slot: cell for slot, cell in self._cells.items() if cell.store == store}
+            updater.load(bytes(_bytes(payload)), mine)
+            return {}, None, 0
+        raise UnsupportedError(f"this server does not know the command {command.value!r}")
+
+    def _set_optimizer(self, store: int, body: Mapping[str, object]) -> Answer:
+        updater = self._updaters.get(store)
+        if updater is None or not updater.replace(body):
+            self._updaters[store] = StoreUpdater(body)
+        return {}, None, 0
+
+
+def _bytes(payload: object) -> memoryview:
+    return memoryview(b"") if payload is None else cast("ReceivedFrame", payload).payload
+
+
+def _torch_dtype(name: str) -> torch.dtype:
+    return cast("torch.dtype", getattr(torch, name))
+
+
+def _check_dense(shape: SlotShape, entry: PushEntry) -> None:
+    if entry.encoding == RAW:
+        expected = shape.length * shape.dtype.itemsize
+    else:
+        if shape.dtype is not torch.float32:
+            raise UnsupportedError(
+                f"a {entry.encoding} push fits float32 keys only, and this one holds {shape.dtype}"
+            )
+        expected = decoder(entry.encoding).payload_bytes(shape.length)
+    if entry.payload_bytes != expected:
+        raise ConfigError(
+            f"slot {entry.key_id}.{entry.index}: a {entry.encoding} push of {shape.length} "
+            f"{shape.dtype} has {expected} bytes, and this one {entry.payload_bytes}"
+        )
+
+
+def _check_rows(shape: SlotShape, entry: PushEntry, payload: object, offset_bytes: int) -> None:
+    expected = entry.num_rows * (8 + shape.row_length * shape.dtype.itemsize)
+    if entry.encoding != RAW or entry.payload_bytes != expected:
+        raise ConfigError(
+            f"slot {entry.key_id}.{entry.index}: {entry.num_rows} raw rows have {expected} bytes, "
+            f"and this {entry.encoding} push {entry.payload_bytes}"
+        )
+    ids, _ = read_rows(entry, _bytes(payload), offset_bytes, shape)
+    _check_row_numbers(shape, ids)
+
+
+def _check_row_numbers(shape: SlotShape, ids: torch.Tensor) -> None:
+    if len(ids) == 0:
+        return
+    low, high = int(ids.min()), int(ids.max())
+    if low < 0 or high >= shape.num_rows:
+        raise ConfigError(
+            f"row numbers run from {low} to {high}, but the slot has rows 0 to {shape.num_rows - 1}"
+        )

@@ -1,0 +1,297 @@
+"""A worker's side of the parameter server, for the stores: blocking calls with limits."""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
+from bireme.core import actions as act
+from bireme.core import calls
+from bireme.core.calls import Call
+from bireme.core.worker import WorkerCore
+from bireme.errors import BiremeError, JobAborted, RemoteProtocolError, StateError
+from bireme.node.memory import Held
+from bireme.node.pump import Pump
+from bireme.node.runtime import Runtime
+from bireme.node.tickets import Place, Slot, Ticket
+from bireme.transport.base import Link, ReceivedFrame, Transport
+from bireme.types.choices import Layout
+from bireme.types.nodes import NodeId
+from bireme.wire.codec import decode_head
+from bireme.wire.messages import (
+    CommandKind,
+    InitEntry,
+    KeyDecl,
+    KeyPlacement,
+    Rows,
+    Start,
+    Value,
+)
+
+__all__ = ("PushItem", "WorkerClient")
+
+PushItem = tuple[int, int, Held, int, str, Layout, int]
+"""``(key_id, index, memory, size_bytes, encoding, layout, num_rows)`` of one slot."""
+
+
+class WorkerClient:
+    """Carries out a worker's calls over one transport.
+
+    Args:
+        core: The worker's state machine.
+        transport: Open; closed by :meth:`leave`.
+        scheduler: The scheduler's address.
+        inproc_names: Names that can be reached within this process.
+
+    Guarantees:
+        Every method may be called from any thread. Every wait ends within its limit, with an error
+        that names who is missing. After the job has ended, every call raises ``JobAborted`` with
+        the culprit's name.
+    """
+
+    def __init__(
+        self,
+        core: WorkerCore,
+        transport: Transport,
+        scheduler: str,
+        inproc_names: Sequence[str] = (),
+    ) -> None:
+        self._core = core
+        self._transport = transport
+        self._tickets: dict[int, Ticket] = {}
+        self._numbers = itertools.count(1)
+        self._open_pushes: list[Ticket] = []
+        self._left = False
+        transport.sink = self._sink
+        self._runtime = Runtime(
+            core,
+            transport,
+            scheduler=scheduler,
+            name="worker",
+            outcome=self,
+            inproc_names=inproc_names,
+        )
+        self._pump = Pump(self._step, self._runtime.wake, "bireme-keeper")
+
+    @property
+    def rank(self) -> int:
+        """This worker's rank, once the job is complete."""
+        node = self._core.node
+        if node is None:
+            raise StateError("the worker has no rank before the job is complete; call ready first")
+        return node.rank
+
+    def ready(self, timeout_s: float) -> Start:
+        """Join the job and wait until it is complete."""
+        self._runtime.start()
+        self._pump.start()
+        return cast("Start", self._call(lambda n: calls.ReadyCall(n, timeout_s)))
+
+    def declare(
+        self, store: int, keys: Sequence[KeyDecl], timeout_s: float
+    ) -> Sequence[KeyPlacement]:
+        """Agree with all workers on keys and return their placements, in order."""
+        result = self._call(lambda n: calls.DeclareCall(n, store, tuple(keys), timeout_s))
+        return cast("Sequence[KeyPlacement]", result)
+
+    def init(self, store: int, entries: Sequence[tuple[InitEntry, Held]], timeout_s: float) -> None:
+        """Give slots their first value."""
+        self._call(lambda n: calls.InitCall(n, store, tuple(entries), timeout_s))
+
+    def push(
+        self,
+        items: Sequence[PushItem],
+        timeout_s: float,
+        *,
+        weight: float = 1.0,
+        mean: bool = False,
+        priority: int = 0,
+    ) -> None:
+        """Push slots and return at once; :meth:`flush` waits for them and raises their errors."""
+        self._raise_old_errors()
+        ticket = self._begin(
+            lambda n: calls.PushCall(
+                n, tuple(items), timeout_s, weight=weight, mean=mean, priority=priority
+            )
+        )
+        self._open_pushes.append(ticket)
+
+    def pushpull(
+        self,
+        items: Sequence[PushItem],
+        places: Mapping[Slot, Place],
+        timeout_s: float,
+        *,
+        weight: float = 1.0,
+        mean: bool = False,
+        priority: int = 0,
+    ) -> None:
+        """Push slots, and return when the new values are in their places."""
+        self._call(
+            lambda n: calls.PushCall(
+                n,
+                tuple(items),
+                timeout_s,
+                weight=weight,
+                mean=mean,
+                want_value=True,
+                priority=priority,
+            ),
+            places,
+        )
+
+    def pull(self, places: Mapping[Slot, Place], timeout_s: float, *, priority: int = 0) -> None:
+        """Fetch values, after all that this worker has pushed to their slots."""
+        self._call(lambda n: calls.PullCall(n, tuple(places), timeout_s, priority), places)
+
+    def rows(self, slot: Slot, ids: Held, num_ids: int, place: Place, timeout_s: float) -> None:
+        """Fetch rows of one slot."""
+        size_bytes = ids.view.nbytes
+        self._call(
+            lambda n: calls.RowsCall(n, *slot, ids, size_bytes, num_ids, timeout_s), {slot: place}
+        )
+
+    def command(
+        self,
+        store: int,
+        command: CommandKind,
+        body: Mapping[str, object],
+        timeout_s: float,
+        pieces: Mapping[int, bytes] | None = None,
+    ) -> dict[int, tuple[dict[str, object], bytes]]:
+        """Change something on every server; return each server's answer."""
+        held: dict[int, tuple[object, int]] = {
+            rank: (Held(memoryview(piece)), len(piece)) for rank, piece in (pieces or {}).items()
+        }
+        ticket = self._begin(
+            lambda n: calls.CommandCall(n, store, command, dict(body), timeout_s, held)
+        )
+        return cast("dict[int, tuple[dict[str, object], bytes]]", self._wait(ticket))
+
+    def barrier(self, name: str, timeout_s: float) -> None:
+        """Wait for all workers."""
+        self._call(lambda n: calls.BarrierCall(n, name, timeout_s))
+
+    def status(self, node: NodeId, timeout_s: float) -> Mapping[str, object]:
+        """Ask a node what it is waiting for; plain data."""
+        result = self._call(lambda n: calls.StatusCall(n, node, timeout_s))
+        return cast("Mapping[str, object]", result)
+
+    def resume(self, key_ids: Sequence[int], timeout_s: float) -> None:
+        """Continue the numbering of a dead predecessor for keys that are pushed together."""
+        self._call(lambda n: calls.ResumeCall(n, tuple(key_ids), timeout_s))
+
+    def flush(self) -> None:
+        """Wait until every push of :meth:`push` is acknowledged, and raise the first error."""
+        while self._open_pushes:
+            ticket = self._open_pushes[0]
+            self._pump.until(lambda ticket=ticket: ticket.done)  # type: ignore[misc]
+            self._open_pushes.pop(0)
+            ticket.value()
+
+    def leave(self, timeout_s: float, reason: str = "") -> None:
+        """Leave the job, then close everything; a second call does nothing.
+
+        Args:
+            timeout_s: Limit of the scheduler's answer.
+            reason: Why this worker failed; empty when it is done.
+        """
+        if self._left:
+            return
+        self._left = True
+        try:
+            if self._runtime.ended is None:
+                self._call(lambda n: calls.LeaveCall(n, timeout_s, reason))
+        finally:
+            self._pump.stop()
+            self._transport.close()
+
+    def _call(
+        self, make: Callable[[int], Call], places: Mapping[Slot, Place] | None = None
+    ) -> object:
+        return self._wait(self._begin(make, places))
+
+    def _begin(
+        self, make: Callable[[int], Call], places: Mapping[Slot, Place] | None = None
+    ) -> Ticket:
+        self._raise_if_ended()
+        number = next(self._numbers)
+        ticket = Ticket(places)
+        self._tickets[number] = ticket
+        self._runtime.submit(make(number))
+        return ticket
+
+    def _wait(self, ticket: Ticket) -> object:
+        self._pump.until(lambda: ticket.done)
+        return ticket.value()
+
+    def _step(self) -> None:
+        self._runtime.step()
+        if self._runtime.ended is not None:
+            error = self._ending_error()
+            for number in list(self._tickets):
+                self._settle(number, error=error)
+
+    def _raise_if_ended(self) -> None:
+        if self._runtime.ended is not None:
+            raise self._ending_error()
+
+    def _ending_error(self) -> BiremeError:
+        ended = self._runtime.ended
+        return JobAborted(ended.text if ended is not None else "the job has ended")
+
+    def _raise_old_errors(self) -> None:
+        while self._open_pushes and self._open_pushes[0].done:
+            self._open_pushes.pop(0).value()
+
+    def _settle(
+        self, number: int, *, result: object = None, error: BiremeError | None = None
+    ) -> None:
+        ticket = self._tickets.pop(number, None)
+        if ticket is None:
+            return
+        ticket.result, ticket.error, ticket.done = result, error, True
+        self._pump.completed()
+
+    def delivered(self, action: act.Deliver) -> None:
+        """Copy values to their places; called by the runtime."""
+        ticket = self._tickets.get(action.call)
+        if ticket is None:
+            return
+        payload = cast("ReceivedFrame | None", action.payload)
+        view = memoryview(b"") if payload is None else payload.payload
+        for key_id, index, _version, offset_bytes, _size_bytes in action.entries:
+            ticket.places[key_id, index].write(view, offset_bytes)
+
+    def completed(self, action: act.Complete) -> None:
+        """Note a call's result; called by the runtime."""
+        result = action.result
+        if isinstance(result, dict):
+            result = {rank: _copied(answer) for rank, answer in result.items()}
+        self._settle(action.call, result=result)
+
+    def failed(self, action: act.Fail) -> None:
+        """Note a call's error; called by the runtime."""
+        self._settle(action.call, error=action.error)
+
+    def _sink(self, _link: Link, head: bytes, payload_bytes: int) -> memoryview | None:
+        try:
+            message, _ = decode_head(head)
+        except RemoteProtocolError:
+            return None
+        if not isinstance(message, Value | Rows):
+            return None
+        with self._runtime.lock:
+            waiting = self._core.expects(message)
+        if len(waiting) != 1 or waiting[0] is None:
+            return None
+        ticket = self._tickets.get(waiting[0])
+        entry = message.entries[0] if isinstance(message, Value) else message
+        if ticket is None:
+            return None
+        return ticket.places[entry.key_id, entry.index].direct(payload_bytes)
+
+
+def _copied(answer: object) -> object:
+    if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], ReceivedFrame):
+        return answer[0], bytes(answer[1].payload)
+    return answer

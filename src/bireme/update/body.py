@@ -1,0 +1,73 @@
+"""An optimizer as plain data, on its way from a worker to the servers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bireme.errors import ConfigError
+from bireme.types.keys import Key
+from bireme.update.spec import OptimizerSpec, Plain
+
+__all__ = ("needs_whole_values", "spec_of", "to_body")
+
+_WHOLE = frozenset({"Adafactor", "Muon"})
+
+
+def needs_whole_values(name: str) -> bool:
+    """Return whether an optimizer of ``torch.optim`` computes over a whole value at once.
+
+    Such a value must not be cut over servers: a part's norm or factors are not the whole's.
+
+    Example:
+        >>> needs_whole_values("Muon"), needs_whole_values("Adam")
+        (True, False)
+    """
+    return name in _WHOLE
+
+
+def to_body(spec: OptimizerSpec, key_ids: Mapping[Key, int]) -> dict[str, object]:
+    """Return plain data from which :func:`spec_of` makes the optimizer of each key.
+
+    Args:
+        spec: The optimizer.
+        key_ids: The job's number of each key that is known so far.
+
+    Example:
+        >>> body = to_body(OptimizerSpec("sgd", {"lr": 0.5}, lr_mult={"b": 2.0}), {"a": 1, "b": 2})
+        >>> spec_of(body, 1).params["lr"], spec_of(body, 2).params["lr"]
+        (0.5, 1.0)
+    """
+    special = {*spec.groups, *spec.lr_mult, *spec.wd_mult}
+    own = [[key_ids[key], _listed(spec.arguments(key))] for key in key_ids if key in special]
+    return {
+        "name": spec.name,
+        "params": _listed(spec.arguments(None)),
+        "rescale_grad": spec.rescale_grad,
+        "own": own,
+    }
+
+
+def spec_of(body: Mapping[str, Any], key_id: int | None) -> OptimizerSpec:
+    """Return the optimizer of one key, with all its numbers checked.
+
+    Args:
+        body: What :func:`to_body` made, by way of a peer.
+        key_id: The key; ``None`` for the numbers that keys have by default.
+
+    Raises:
+        ConfigError: The body is no such thing, or torch refuses a number.
+    """
+    try:
+        own = {number: params for number, params in body["own"]}
+        name, shared, rescale_grad = body["name"], body["params"], body["rescale_grad"]
+        params = own.get(key_id, shared)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"an optimizer was sent that cannot be read: {error!r}") from error
+    return OptimizerSpec(name, params, rescale_grad=rescale_grad)
+
+
+def _listed(arguments: Mapping[str, Plain]) -> dict[str, object]:
+    # Plain data on the wire has lists, not tuples.
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in arguments.items()
+    }
