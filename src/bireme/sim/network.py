@@ -89,6 +89,8 @@ class Network:
         self.faults = faults or Faults()
         self._check_codec = check_codec
         self._ends: dict[int, _End] = {}
+        self._links: dict[int, set[int]] = {}
+        """Open links by ``id`` of their owner."""
         self._last_link = 0
         self.num_messages = 0
         """Messages sent so far."""
@@ -115,10 +117,10 @@ class Network:
 
     def close(self, link: int, reason: str = "closed by the peer") -> None:
         """Close a link at this end; the other end hears of it after what was sent."""
-        end = self._ends.pop(link, None)
-        if end is None or not end.open:
+        end = self._ends.get(link)
+        if end is None:
             return
-        end.open = False
+        self._forget(end)
         peer = end.peer
         if peer is not None:
             when_s = max(self._clock.now_s + self._delay_s(), peer.ready_s)
@@ -134,7 +136,7 @@ class Network:
 
     def links_of(self, owner: Endpoint) -> list[int]:
         """Return the open links of a process."""
-        return [link for link, end in self._ends.items() if end.owner is owner]
+        return sorted(self._links.get(id(owner), ()))
 
     def _connected(self, owner: Endpoint, node: NodeId, target: Endpoint | None) -> None:
         if not owner.alive:
@@ -149,13 +151,20 @@ class Network:
     def _new_end(self, owner: Endpoint) -> _End:
         self._last_link += 1
         end = self._ends[self._last_link] = _End(self._last_link, owner)
+        self._links.setdefault(id(owner), set()).add(end.link)
         return end
+
+    def _forget(self, end: _End) -> None:
+        end.open = False
+        del self._ends[end.link]
+        self._links[id(end.owner)].discard(end.link)
 
     def _carry(self, end: _End, event: Received) -> None:
         when_s = self._clock.now_s + self._delay_s()
-        if not self.faults.reorder and when_s < end.ready_s:
+        if when_s > end.ready_s:
+            end.ready_s = when_s
+        elif not self.faults.reorder:
             when_s = end.ready_s
-        end.ready_s = max(end.ready_s, when_s)
         self._clock.at(when_s, self._arrive, end, event)
 
     def _arrive(self, end: _End, event: Received) -> None:
@@ -164,8 +173,7 @@ class Network:
 
     def _lose(self, end: _End, reason: str) -> None:
         if end.open:
-            end.open = False
-            self._ends.pop(end.link, None)
+            self._forget(end)
             if end.owner.alive:
                 end.owner.receive(Lost(end.link, reason))
 

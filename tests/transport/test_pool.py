@@ -1,0 +1,58 @@
+"""Buffers: used again, but never while somebody can see them."""
+
+import threading
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bireme.transport.pool import BufferPool, PooledBuffer
+
+
+@given(st.integers(1, 1 << 20))
+def test_sizes_are_exact_and_waste_is_bounded(size_bytes: int) -> None:
+    pool = BufferPool(1 << 24)
+    view = pool.take(size_bytes)
+    assert view.nbytes == size_bytes
+    pool.give(view)
+    assert size_bytes <= pool.idle_bytes <= max(4096, size_bytes * 5 // 4)
+
+
+def test_idle_memory_is_bounded() -> None:
+    pool = BufferPool(100_000)
+    views = [pool.take(40_000) for _ in range(5)]
+    for view in views:
+        pool.give(view)
+    assert pool.idle_bytes <= 100_000
+
+
+def test_an_allocated_buffer_is_used_again_when_its_last_view_is_gone() -> None:
+    pool = BufferPool(1 << 20)
+    buffer = PooledBuffer(pool, 50_000)
+    buffer.view[:4] = b"mine"
+    kept = buffer.view[:4]
+    buffer.release()
+    for _ in range(3):
+        pool.take(50_000)[:4] = b"else"
+    assert bytes(kept) == b"mine"
+    del kept
+    assert bytes(pool.take(50_000)[:4]) == b"mine"
+
+
+def test_threads_never_get_the_same_memory() -> None:
+    pool = BufferPool(1 << 20)
+    wrong: list[int] = []
+
+    def use(number: int) -> None:
+        for _ in range(500):
+            view = pool.take(4096)
+            view[0] = number
+            if view[0] != number:
+                wrong.append(number)
+            pool.give(view)
+
+    threads = [threading.Thread(target=use, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
