@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup quickstart test lint format coverage bench clean
+.PHONY: help setup quickstart test lint format coverage fuzz docs bench clean
 
 help: ## Show the targets.
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -18,7 +18,11 @@ $(STAMP): pyproject.toml constraints.txt
 setup: $(STAMP) ## Create the environment in .venv and install the package into it.
 
 quickstart: $(STAMP) ## Set up, then train on real data.
-	@$(BIN)/python examples/quickstart.py
+	@mkdir -p out
+	@echo "One process, two unequal contexts:"
+	@$(BIN)/python examples/quickstart.py --save out/quickstart.safetensors
+	@echo; echo "The same on a cluster, a scheduler, two servers and two workers:"
+	@$(BIN)/bireme run -n 2 -s 2 $(BIN)/python examples/quickstart.py --kv-store dist_sync --compare out/quickstart.safetensors
 
 test: $(STAMP) ## Set up, then run the whole test suite.
 	$(BIN)/python -m pytest
@@ -36,6 +40,12 @@ format: $(STAMP) ## Format the code.
 
 coverage: $(STAMP) ## Run the tests and show which lines no test reaches.
 	$(BIN)/python -m pytest --cov --cov-report=term-missing:skip-covered
+
+fuzz: $(STAMP) ## Fuzz the wire's parser for a minute (SECONDS=3600 for longer).
+	$(BIN)/python tools/fuzz_wire.py --seconds $(or $(SECONDS),60)
+
+docs: $(STAMP) ## Write the pages that are generated from code.
+	$(BIN)/python tools/make_env_docs.py
 
 bench: $(STAMP) ## Run the benchmarks beside MXNet 1.9.1 (installs it into its own environment).
 	$(BIN)/python benchmarks/bench_local_store.py

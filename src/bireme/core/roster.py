@@ -42,6 +42,10 @@ class Roster:
         self._software = software
         self._self = NodeInfo(SCHEDULER, 1, host, 0, ())
         self.last_incarnation = 1
+        self._places = {
+            Role.SERVER: [NodeId(Role.SERVER, rank) for rank in range(config.num_servers)],
+            Role.WORKER: [NodeId(Role.WORKER, rank) for rank in range(config.num_workers)],
+        }
         self.seats: dict[NodeId, Seat] = {}
         self.by_link: dict[int, NodeId] = {}
         """Members by link, those who have left included until the link closes."""
@@ -68,12 +72,16 @@ class Roster:
         gone = set(self.left)
         if self._config.death_policy is not DeathPolicy.WAIT:
             gone |= set(self.lost)
-        ranks = range(self._config.num_workers)
-        return [rank for rank in ranks if NodeId(Role.WORKER, rank) not in gone]
+        return [node.rank for node in self._places[Role.WORKER] if node not in gone]
+
+    @property
+    def complete(self) -> bool:
+        """Whether as many have come as there are places, with a rank or without."""
+        return len(self.seats) + len(self._unranked) >= sum(map(len, self._places.values()))
 
     def missing(self) -> list[NodeId]:
         """Return the places that nobody has taken; those without a rank take any."""
-        wanted = self._wanted(Role.SERVER) + self._wanted(Role.WORKER)
+        wanted = self._places[Role.SERVER] + self._places[Role.WORKER]
         free = [node for node in wanted if node not in self.seats]
         for join in self._unranked.values():
             node = next((node for node in free if node.role is join.role), None)
@@ -178,7 +186,7 @@ class Roster:
         return seat if same and seat.link is None else None
 
     def _place_for(self, join: Join, *, running: bool) -> NodeId:
-        wanted = self._wanted(join.role)
+        wanted = self._places[join.role]
         if join.rank is None:
             free = [node for node in wanted if node not in self.seats and node not in self.left]
             if not free:
@@ -198,11 +206,6 @@ class Roster:
             raise StateError(f"{node} is done and has left")
         assert not running or node in self.lost
         return node
-
-    def _wanted(self, role: Role) -> list[NodeId]:
-        config = self._config
-        number = config.num_servers if role is Role.SERVER else config.num_workers
-        return [NodeId(role, rank) for rank in range(number)]
 
     def _seat(self, link: int, node: NodeId, join: Join, now_s: float) -> NodeInfo:
         self.last_incarnation += 1

@@ -118,6 +118,27 @@ class KVStore(KVStoreBase):
         MXNet 1.9 ``python/mxnet/kvstore/kvstore.py``.
     """
 
+    @property
+    def spans_processes(self) -> bool:
+        """Whether the values live outside this process, for other workers to share."""
+        return False
+
+    @property
+    def meets_in_rounds(self) -> bool:
+        """Whether a push counts together with one push of every other worker."""
+        return True
+
+    def sum_over_workers(self, name: str, value: torch.Tensor) -> torch.Tensor:
+        """Return the sum of every worker's ``value``, whatever the store does with pushes.
+
+        For small agreements between workers, such as how many samples each of them has.
+
+        Args:
+            name: What is agreed on; every worker that uses it must take part each time.
+            value: A small dense tensor, of the same shape and dtype on every worker.
+        """
+        return value.clone()
+
     @abstractmethod
     def init(self, key: Key | Sequence[Key], value: Values) -> None:
         """Give ``key`` its first value: rank 0's, on every worker.
@@ -192,6 +213,37 @@ class KVStore(KVStoreBase):
             ConfigError: The type or a parameter is unknown.
             UnsupportedError: This store does not compress.
         """
+
+    @property
+    @abstractmethod
+    def runs_updates(self) -> bool:
+        """Whether a push goes to an updater or optimizer instead of replacing the value."""
+
+    def overwrite(self, key: Key | Sequence[Key], value: Values) -> None:
+        """Replace stored values without any rule; every worker calls it, and rank 0's count.
+
+        Raises:
+            UnknownKeyError: A key was never initialised.
+            ConfigError: Shape or dtype does not fit.
+        """
+        raise UnsupportedError(f"a {self.type!r} store cannot overwrite values")
+
+    def optimizer_states(self) -> dict[Key, dict[str, object]]:
+        """Return a copy of the optimizer's state for each key; a worker may call it alone.
+
+        Raises:
+            StateError: The store runs no optimizer.
+        """
+        raise UnsupportedError(f"a {self.type!r} store does not hand out states")
+
+    def set_optimizer_states(self, states: Mapping[Key, Mapping[str, object]]) -> None:
+        """Replace all of the optimizer's state; every worker calls it, and rank 0's counts.
+
+        Raises:
+            StateError: The store runs no optimizer.
+            ConfigError: A state does not belong to a key of the store.
+        """
+        raise UnsupportedError(f"a {self.type!r} store does not take states")
 
     @abstractmethod
     def barrier(self) -> None:

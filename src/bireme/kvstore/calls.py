@@ -15,7 +15,7 @@ from bireme.kvstore.base import Key, Values
 from bireme.kvstore.keys import group
 from bireme.update.layout import Layout
 
-__all__ = ("Keyed", "Pull", "Push", "RowPull", "first_values", "pulls", "pushes", "row_pulls")
+__all__ = ("Keyed", "Pull", "Push", "RowPull", "check_single", "first_values", "pulls", "pushes", "row_pulls")
 
 
 class Keyed(Protocol):
@@ -116,6 +116,18 @@ def _push(entry: E, values: list[torch.Tensor]) -> Push[E]:
     if 0 < num_sparse < len(values):
         values = [value.detach().to_dense() for value in values]
     return Push(entry, values, num_sparse == len(values))
+
+
+def check_single(push: Push[Any]) -> None:
+    """Refuse a new value that comes in several parts.
+
+    Raises:
+        ConfigError: There is more than one value.
+    """
+    if len(push.values) != 1:
+        raise ConfigError(
+            f"key {push.entry.key!r} is overwritten by one value, got {len(push.values)}"
+        )
 
 
 def pulls(entries: Sequence[E], keys: Sequence[Key], is_list: bool, out: Values) -> list[Pull[E]]:

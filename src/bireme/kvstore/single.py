@@ -5,7 +5,7 @@ What differs between them is where a key lives, and the reducer that they hand o
 
 import threading
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -159,6 +159,11 @@ class SingleProcessStore(KVStore):
             return None
         return [results[each] for each in keys] if is_list else results[keys[0]]
 
+    @property
+    def runs_updates(self) -> bool:
+        """Whether a push goes to an updater or optimizer instead of replacing the value."""
+        return self._rule is not None
+
     def set_updater(self, updater: Updater | None) -> None:
         """Call ``updater(key, merged, stored)`` on every push; ``None`` goes back to assigning.
 
@@ -194,6 +199,29 @@ class SingleProcessStore(KVStore):
             runner = self._runner()
             stored = {entry.key: entry.value for entry in self._table.all()}
             runner.load_states(states.load(path, runner.spec, stored), stored)
+
+    def optimizer_states(self) -> dict[Key, dict[str, object]]:
+        """Return a copy of the optimizer's state for each key."""
+        with self._everything():
+            return {key: _copied(state) for key, state in self._runner().states().items()}
+
+    def set_optimizer_states(self, new: Mapping[Key, Mapping[str, object]]) -> None:
+        """Replace all of the optimizer's state."""
+        with self._everything():
+            runner = self._runner()
+            stored = {entry.key: entry.value for entry in self._table.all()}
+            states.check("what was given", new, {key: each.shape for key, each in stored.items()})
+            runner.load_states({key: _copied(state) for key, state in new.items()}, stored)
+
+    def overwrite(self, key: Key | Sequence[Key], value: Values) -> None:
+        """Replace stored values, without any rule."""
+        keys, is_list, entries = self._found(key)
+        pushes = calls.pushes(entries, keys, is_list, value)
+        for push in pushes:
+            calls.check_single(push)
+        with self._held(entries):
+            for push in pushes:
+                push.entry.overwrite(push.values[0])
 
     def barrier(self) -> None:
         """Return at once: there is one worker."""
@@ -344,6 +372,13 @@ class SingleProcessStore(KVStore):
                 "the store was called from inside its own updater; an updater works on its "
                 "arguments only"
             )
+
+
+def _copied(state: Mapping[str, object]) -> dict[str, object]:
+    return {
+        name: value.clone() if isinstance(value, torch.Tensor) else value
+        for name, value in state.items()
+    }
 
 
 def _taken(pull: RowPull[Entry]) -> list[torch.Tensor]:

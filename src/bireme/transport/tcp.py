@@ -384,11 +384,11 @@ class SocketTransport(Transport):
     def _end_greeting(self, greeting: Greeting, error: Exception) -> None:
         attempt = self._greetings.pop(greeting, None)
         self._loop.forget(greeting)
+        if attempt is None:
+            _log.warning("refused a connection: %s", error)
         greeting.abandon()
         if attempt is not None:
             attempt.fail(error)
-        else:
-            _log.warning("refused a connection: %s", error)
 
     # Helpers of any thread.
 

@@ -166,7 +166,7 @@ class _Keyed:
         optimizer = spec.build([param], key)
         if state:
             optimizer.state[param] = {
-                name: _moved(value, param.device) for name, value in state.items()
+                name: _fitted(value, param) for name, value in state.items()
             }
         return cls(param, optimizer)
 
@@ -230,11 +230,11 @@ class _Form:
         )
 
 
-def _moved(value: object, device: torch.device) -> object:
-    # torch keeps step counts, which are scalars, on the CPU.
-    if isinstance(value, torch.Tensor) and value.dim() > 0:
-        return value.to(device)
-    return value
+def _fitted(value: object, param: torch.Tensor) -> object:
+    # torch keeps step counts, which are scalars, on the CPU and in a type of their own.
+    if not isinstance(value, torch.Tensor) or value.dim() == 0:
+        return value
+    return value.to(param.device, param.dtype if value.is_floating_point() else value.dtype)
 
 
 def _structure(arguments: Mapping[str, Plain]) -> tuple[object, ...]:

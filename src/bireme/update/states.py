@@ -1,6 +1,7 @@
-"""The file that holds optimizer state: safetensors with a JSON header, so that it cannot hold code.
+"""Optimizer state outside a store: safetensors with a JSON header, so that it cannot hold code.
 
-Stores call :func:`save` and :func:`load`; both check everything before they change anything.
+Stores call :func:`save` and :func:`load` for files, and servers :func:`pack` and :func:`unpack` for
+the pieces that they send; all check everything before they change anything.
 """
 
 import json
@@ -11,15 +12,19 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import load as load_bytes
+from safetensors.torch import save as save_bytes
 from safetensors.torch import save_file
 
 from bireme.errors import ConfigError, DataError, UnsupportedError
 from bireme.types.keys import Key
 from bireme.update.spec import OptimizerSpec
 
-__all__ = ("load", "save")
+__all__ = ("check", "load", "pack", "save", "unpack")
 
 FORMAT = "bireme-optimizer-states-1"
+
+_HEADER = "header"
 
 States = Mapping[Key, Mapping[str, object]]
 
@@ -36,13 +41,7 @@ def save(path: str, spec: OptimizerSpec, states: States) -> None:
         UnsupportedError: A state is neither a tensor nor a plain number.
         OSError: The file cannot be written.
     """
-    tensors: dict[str, torch.Tensor] = {}
-    keys = []
-    for number, (key, state) in enumerate(states.items()):
-        entry: dict[str, object] = {}
-        for name, value in state.items():
-            entry[name] = _packed(f"{number}.{name}", value, tensors)
-        keys.append({"key": key, "state": entry})
+    keys, tensors = _taken_apart(states)
     header = json.dumps({"format": FORMAT, "optimizer": spec.name, "keys": keys})
     folder = os.path.dirname(os.path.abspath(path))
     handle, temporary = tempfile.mkstemp(dir=folder, prefix=".states-", suffix=".tmp")
@@ -55,6 +54,33 @@ def save(path: str, spec: OptimizerSpec, states: States) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def pack(states: States) -> bytes:
+    """Return ``states`` as bytes, for a peer that calls :func:`unpack`.
+
+    Raises:
+        UnsupportedError: A state is neither a tensor nor a plain number.
+
+    Example:
+        >>> unpack(pack({"w": {"step": 3}}))
+        {'w': {'step': 3}}
+    """
+    keys, tensors = _taken_apart(states)
+    return bytes(save_bytes({**tensors, _HEADER: _as_tensor(json.dumps(keys))}))
+
+
+def unpack(raw: bytes) -> dict[Key, dict[str, object]]:
+    """Read what :func:`pack` made.
+
+    Raises:
+        DataError: The bytes are truncated, corrupt, or something else.
+    """
+    try:
+        tensors = load_bytes(raw)
+        return _read(json.loads(bytes(tensors.pop(_HEADER).numpy())), tensors)
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        raise DataError(f"a piece of optimizer state is unreadable: {error!r}") from error
 
 
 def load(
@@ -88,14 +114,43 @@ def load(
         raise DataError(f"{path} does not hold what its header names: {error!r}") from error
     if name != spec.name:
         raise ConfigError(f"{path} holds states of {name}, but the store runs {spec.name}")
+    check(path, states, {key: value.shape for key, value in stored.items()})
+    return states
+
+
+def check(source: str, states: States, shapes: Mapping[Key, torch.Size]) -> None:
+    """Refuse states that do not belong to the keys of a store.
+
+    Args:
+        source: Where the states come from, for the message.
+        states: Tensors and plain numbers by name, for each key.
+        shapes: The shape of every key of the store.
+
+    Raises:
+        ConfigError: A key is unknown, or a state cannot belong to a value of its shape.
+    """
     for key, state in states.items():
-        if key not in stored:
+        if key not in shapes:
             raise ConfigError(
-                f"{path} holds a state for key {key!r}, which the store does not have; init it "
+                f"{source} holds a state for key {key!r}, which the store does not have; init it "
                 "first"
             )
-        _check_shapes(path, key, state, stored[key])
-    return states
+        _check_shapes(source, key, state, shapes[key])
+
+
+def _taken_apart(states: States) -> tuple[list[dict[str, object]], dict[str, torch.Tensor]]:
+    tensors: dict[str, torch.Tensor] = {}
+    keys: list[dict[str, object]] = []
+    for number, (key, state) in enumerate(states.items()):
+        entry = {
+            name: _packed(f"{number}.{name}", value, tensors) for name, value in state.items()
+        }
+        keys.append({"key": key, "state": entry})
+    return keys, tensors
+
+
+def _as_tensor(text: str) -> torch.Tensor:
+    return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
 
 
 def _packed(name: str, value: object, tensors: dict[str, torch.Tensor]) -> dict[str, object]:
@@ -133,14 +188,14 @@ def _unpacked(packed: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) ->
     ).coalesce()
 
 
-def _check_shapes(path: str, key: Key, state: Mapping[str, object], value: torch.Tensor) -> None:
+def _check_shapes(source: str, key: Key, state: Mapping[str, object], shape: torch.Size) -> None:
     # A state is a scalar, like its value, or (for factored moments) of the same rank.
     for name, each in state.items():
-        if not isinstance(each, torch.Tensor) or each.dim() == 0 or each.shape == value.shape:
+        if not isinstance(each, torch.Tensor) or each.dim() == 0 or each.shape == shape:
             continue
-        sizes = zip(each.shape, value.shape, strict=False)
-        if each.dim() != value.dim() or any(a not in (1, b) for a, b in sizes):
+        sizes = zip(each.shape, shape, strict=False)
+        if each.dim() != len(shape) or any(a not in (1, b) for a, b in sizes):
             raise ConfigError(
-                f"{path}: state {name!r} of key {key!r} has shape {tuple(each.shape)}, but the "
-                f"stored value has {tuple(value.shape)}"
+                f"{source}: state {name!r} of key {key!r} has shape {tuple(each.shape)}, but the "
+                f"stored value has {tuple(shape)}"
             )
