@@ -34,9 +34,15 @@ def test_a_tested_small_module_passes(gate, tree):
 
 
 def test_a_module_without_a_test_fails(gate, tree, capsys):
-    (tree / "src" / "oar.py").write_text("")
+    (tree / "src" / "oar.py").write_text("def pull():\n    return 1\n")
     assert check(gate, tree) == 1
     assert "oar.py: no test" in capsys.readouterr().out
+
+
+def test_plain_data_and_interfaces_need_no_test(gate, tree):
+    interface = 'class Oar:\n    length: int\n    def pull(self):\n        """Pull."""\n'
+    (tree / "src" / "oar.py").write_text(interface)
+    assert check(gate, tree) == 0
 
 
 def test_a_long_module_fails(gate, tree):

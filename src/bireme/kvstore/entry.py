@@ -66,6 +66,14 @@ class Entry:
             )
         return self._merge
 
+    def overwrite(self, value: torch.Tensor) -> None:
+        """Take over a copy of ``value``, which fits the layout."""
+        value = value.detach()
+        if self.layout.row_sparse:
+            self.value = value.to(self.value.device, copy=True).coalesce()
+        else:
+            self.value.copy_(value.to_dense() if value.is_sparse else value)
+
     def move(self, device: torch.device) -> None:
         """Let the value live on ``device`` from now on."""
         if self.value.device != device:

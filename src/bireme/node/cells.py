@@ -92,6 +92,21 @@ class Cell:
             return (self.shape.num_rows, self.shape.row_length)
         return (self.shape.length,)
 
+    def overwrite(self, source: torch.Tensor) -> None:
+        """Replace the value by a flat tensor of its length, whatever an optimizer thinks of it."""
+        if self.param is not None:
+            self.param.copy_(source.view(self.param.shape))
+            self._fresh = False
+            return
+        self._replace_if_shared()
+        self.fill(source)
+
+    def drop_parameter(self) -> None:
+        """Forget the optimizer's parameter: no optimizer changes the value any more."""
+        self._publish()
+        self.param = None
+        self._fresh = True
+
     def changed(self) -> None:
         """Note that the parameter has changed."""
         self._fresh = False
@@ -108,13 +123,16 @@ class Cell:
     def _publish(self) -> None:
         if self._fresh or self.param is None:
             return
+        self._replace_if_shared()
+        target = tensor_over(self._public.view, self.shape.dtype, self.shape.length)
+        target.copy_(self.param.reshape(-1))
+        self._fresh = True
+
+    def _replace_if_shared(self) -> None:
         if self._public.shared:
             # Somebody is still being sent the old value.
             old, self._public = self._public, self._new_memory()
             old.release()
-        target = tensor_over(self._public.view, self.shape.dtype, self.shape.length)
-        target.copy_(self.param.reshape(-1))
-        self._fresh = True
 
     def _new_memory(self) -> Held:
         size_bytes = self.shape.length * self.shape.dtype.itemsize

@@ -1,14 +1,13 @@
 """Runs a store's optimizer on a server's slots."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 
-from bireme.errors import ConfigError, DataError
+from bireme.errors import ConfigError
 from bireme.node.cells import Cell
 from bireme.node.partials import DensePartial, RowsPartial
+from bireme.node.tickets import Slot
 from bireme.update import Layout, OptimizerRunner, Update, spec_of
 
 __all__ = ("StoreUpdater",)
@@ -54,46 +53,44 @@ class StoreUpdater:
         """Give the sum of a round to the optimizer."""
         key_id, index = cell.slot
         param = cell.parameter()
-        self._runner(key_id).apply([Update(index, _gradient(param, total), param)])
+        try:
+            self._runner(key_id).apply([Update(index, _gradient(param, total), param)])
+        except (RuntimeError, ValueError, TypeError, KeyError) as error:
+            raise ConfigError(f"torch.optim.{self._body['name']} failed: {error}") from error
         cell.changed()
 
-    def save(self) -> bytes:
-        """Return the state of every slot, as safetensors named ``key.slot.name``."""
-        tensors = {
-            f"{key_id}.{index}.{name}": torch.as_tensor(value).clone()
-            for key_id, runner in self._runners.items()
-            for index, state in runner.states().items()
-            for name, value in state.items()
-            if value is not None
-        }
-        return bytes(save(tensors))
+    def states(self, slots: Collection[Slot]) -> dict[Slot, Mapping[str, object]]:
+        """Return the state of those of ``slots`` that have one; the tensors are the live ones."""
+        found: dict[Slot, Mapping[str, object]] = {}
+        for key_id in {slot[0] for slot in slots} & self._runners.keys():
+            for index, state in self._runners[key_id].states().items():
+                if state and (key_id, int(index)) in slots:
+                    found[key_id, int(index)] = state
+        return found
 
-    def load(self, raw: bytes, cells: Mapping[tuple[int, int], Cell]) -> None:
-        """Replace all state by what ``save`` made.
+    def forget_states(self) -> None:
+        """Drop all state."""
+        self._runners.clear()
+
+    def add_states(
+        self, states: Mapping[Slot, Mapping[str, object]], cells: Mapping[Slot, Cell]
+    ) -> None:
+        """Replace the state of some slots.
 
         Args:
-            raw: The bytes.
+            states: Flat tensors of the slots' lengths, other tensors, and plain numbers, by name.
             cells: The slots of this server.
 
         Raises:
-            DataError: The bytes are no such state.
-            ConfigError: They name a slot that this server does not hold.
+            ConfigError: A slot is not one of this server's; nothing has changed then.
         """
-        try:
-            named = [(_slot_of(name), tensor) for name, tensor in load(raw).items()]
-        except (SafetensorError, ValueError) as error:
-            raise DataError(f"the optimizer state is unreadable: {error}") from error
-        states: dict[int, dict[int, dict[str, object]]] = {}
-        for (key_id, index, what), tensor in named:
-            if (key_id, index) not in cells:
-                raise ConfigError(f"slot {key_id}.{index} is not here; initialise its key first")
-            states.setdefault(key_id, {}).setdefault(index, {})[what] = tensor
-        for key_id, slots in states.items():
-            stored = {index: cells[key_id, index].parameter() for index in slots}
-            self._runner(key_id).load_states(
-                {index: state for index, state in slots.items()},
-                {index: param for index, param in stored.items()},
-            )
+        for slot in states:
+            if slot not in cells:
+                raise ConfigError(f"slot {slot[0]}.{slot[1]} is not here; init its key first")
+        for (key_id, index), state in states.items():
+            param = cells[key_id, index].parameter()
+            runner = self._runner(key_id)
+            runner.add_state(index, _in_shape(state, param), param)
 
     def _runner(self, key_id: int) -> OptimizerRunner:
         runner = self._runners.get(key_id)
@@ -112,6 +109,10 @@ def _gradient(param: torch.Tensor, total: DensePartial | RowsPartial) -> torch.T
     )
 
 
-def _slot_of(name: str) -> tuple[int, int, str]:
-    key_id, index, what = name.split(".", 2)
-    return int(key_id), int(index), what
+def _in_shape(state: Mapping[str, object], param: torch.Tensor) -> dict[str, object]:
+    return {
+        name: value.view(param.shape)
+        if isinstance(value, torch.Tensor) and value.dim() == 1 and len(value) == param.numel()
+        else value
+        for name, value in state.items()
+    }

@@ -6,11 +6,13 @@ from typing import cast
 import torch
 
 from bireme.core.values import Answer
-from bireme.errors import ConfigError, UnsupportedError
+from bireme.errors import ConfigError, StateError, UnsupportedError
 from bireme.node.cells import Cell
 from bireme.node.encodings import RAW, decoder
 from bireme.node.memory import Held, bytes_of, tensor_over
 from bireme.node.partials import DensePartial, RowsPartial, SlotShape, is_rows, read_rows
+from bireme.node.pieces import pack, unpack
+from bireme.node.tickets import Slot
 from bireme.node.updates import StoreUpdater
 from bireme.transport.base import Buffer, ReceivedFrame
 from bireme.wire.messages import CommandKind, InitEntry, PushEntry
@@ -170,26 +172,59 @@ class TorchSlotValues:
     ) -> Answer:
         """Do what a worker asked for and return the answer."""
         if command is CommandKind.SET_OPTIMIZER:
-            return self._set_optimizer(store, body)
-        updater = self._updaters.get(store)
+            self._set_optimizer(store, body)
+            return {}, None, 0
         if command is CommandKind.SAVE_STATE:
-            if updater is None:
-                raise ConfigError("the servers run no optimizer, so they have no state to save")
-            raw = updater.save()
+            raw = pack(self._updater(store).states(_slots(body)))
             return {}, Held(memoryview(raw)), len(raw)
         if command is CommandKind.LOAD_STATE:
-            if updater is None:
-                raise ConfigError("the servers run no optimizer; call set_optimizer first")
-            mine = {slot: cell for slot, cell in self._cells.items() if cell.store == store}
-            updater.load(bytes(_bytes(payload)), mine)
+            self._load(store, body, _bytes(payload))
             return {}, None, 0
         raise UnsupportedError(f"this server does not know the command {command.value!r}")
 
-    def _set_optimizer(self, store: int, body: Mapping[str, object]) -> Answer:
+    def _set_optimizer(self, store: int, body: Mapping[str, object]) -> None:
         updater = self._updaters.get(store)
-        if updater is None or not updater.replace(body):
+        if not body:
+            self._updaters.pop(store, None)
+            for cell in self._cells.values():
+                if cell.store == store:
+                    cell.drop_parameter()
+        elif updater is None or not updater.replace(body):
             self._updaters[store] = StoreUpdater(body)
-        return {}, None, 0
+
+    def _load(self, store: int, body: Mapping[str, object], payload: memoryview) -> None:
+        mine = {slot: cell for slot, cell in self._cells.items() if cell.store == store}
+        states = unpack(bytes(payload)) if payload else {}
+        if body.get("values"):
+            _overwrite(mine, states)
+            return
+        updater = self._updater(store)
+        if body.get("first"):
+            updater.forget_states()
+        updater.add_states(states, mine)
+
+    def _updater(self, store: int) -> StoreUpdater:
+        updater = self._updaters.get(store)
+        if updater is None:
+            raise StateError(
+                "the servers run no optimizer, so there is no state; call set_optimizer first"
+            )
+        return updater
+
+
+def _overwrite(cells: Mapping[Slot, Cell], values: Mapping[Slot, Mapping[str, object]]) -> None:
+    for slot, value in values.items():
+        if slot not in cells or len(cast("torch.Tensor", value["value"])) != cells[slot].shape.length:
+            raise ConfigError(f"slot {slot[0]}.{slot[1]} is not here, or of another length")
+    for slot, value in values.items():
+        cells[slot].overwrite(cast("torch.Tensor", value["value"]))
+
+
+def _slots(body: Mapping[str, object]) -> frozenset[Slot]:
+    try:
+        return frozenset((int(key_id), int(index)) for key_id, index in body["slots"])  # type: ignore[attr-defined]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"a request for states that cannot be read: {error!r}") from error
 
 
 def _bytes(payload: object) -> memoryview:

@@ -227,7 +227,7 @@ class TransportOptions:
         ConfigError: A limit is not positive.
     """
 
-    secret: bytes = b""
+    secret: bytes = field(default=b"", repr=False)
     """The job's secret. Empty: peers are not challenged, and only local addresses may listen."""
     job: str = ""
     """The job's id: peers of another job are refused, so that jobs on one host do not mix."""

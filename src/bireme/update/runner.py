@@ -141,6 +141,18 @@ class OptimizerRunner:
         with self._lock:
             self._keys = fresh
 
+    def add_state(self, key: Key, state: Mapping[str, object], stored: torch.Tensor) -> None:
+        """Replace the state of one key.
+
+        Args:
+            key: The key.
+            state: As in :meth:`states`.
+            stored: Its stored value.
+        """
+        fresh = _Keyed.made(self.spec, key, stored, state)
+        with self._lock:
+            self._keys[key] = fresh
+
     def _rehearse_change(self, fresh: OptimizerSpec) -> None:
         done: set[object] = set()
         for key, keyed in self._keys.items():
