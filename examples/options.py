@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 
+import bireme
 from bireme.errors import BiremeError, ConfigError
 from bireme.types import Context, parse_contexts
 
@@ -30,7 +31,11 @@ Number = TypeVar("Number", int, float)
 
 
 def run(main: Callable[[], None]) -> None:
-    """Call ``main``; a mistake in the options or the data ends in one line and status 2."""
+    """Call ``main``; a mistake in the options or the data ends in one line and status 2.
+
+    A process that was launched as a server or the scheduler of a cluster serves instead.
+    """
+    bireme.run_role()
     try:
         main()
     except BiremeError as error:

@@ -1,4 +1,4 @@
-"""One battery for every keyed store. A store joins by one line in ``STORES``."""
+"""One battery for every keyed store. A store joins by one line: its name among its kind."""
 
 import itertools
 import threading
@@ -9,20 +9,24 @@ import pytest
 import torch
 
 from bireme import kvstore
-from bireme.errors import ConfigError, StateError, UnknownKeyError, UnsupportedError
+from bireme.errors import ConfigError, DataError, StateError, UnknownKeyError, UnsupportedError
 from bireme.kvstore import KVStore, OptimizerSpec
 
-STORES: dict[str, Callable[[], KVStore]] = {
-    name: (lambda name=name: kvstore.create(name))
-    for name in (
-        "local",
-        "local_update_cpu",
-        "local_allreduce_cpu",
-        "device",
-        "local_allreduce_device",
-        "nccl",
-    )
-}
+IN_PROCESS = (
+    "local",
+    "local_update_cpu",
+    "local_allreduce_cpu",
+    "device",
+    "local_allreduce_device",
+    "nccl",
+)
+"""They take updaters."""
+
+SYNC = ("dist_sync", "dist_sync_device")
+"""Over servers, in rounds; made without a launcher, so with a cluster inside the process."""
+
+ASYNC = ("dist_async", "dist_async_device")
+"""Over servers that apply each push by an optimizer: without one, nothing can be pushed."""
 
 SHAPE = (4, 4)
 KEYS = (5, 7, 11)
@@ -31,12 +35,12 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=[*IN_PROCESS, *SYNC])
 def make(request: pytest.FixtureRequest) -> Iterator[Callable[[], KVStore]]:
     made: list[KVStore] = []
 
     def build() -> KVStore:
-        made.append(STORES[request.param]())
+        made.append(kvstore.create(request.param))
         return made[-1]
 
     yield build
@@ -383,22 +387,8 @@ class TestRowSparse:
             results.append(store.pull("r"))
         assert torch.equal(*results)
 
-    def test_updater_gets_the_row_sparse_sum(self, store):
-        seen = []
-        store.init(["r", "d"], [torch.zeros(SHAPE).to_sparse(1), torch.zeros(SHAPE)])
 
-        def add(key, merged, stored):
-            seen.append(merged.layout)
-            stored += merged
-
-        store.set_updater(add)
-        for _ in range(2):
-            store.push(["r", "d"], [[rows(1)] * 4, [rows(2)] * 4])
-        assert seen == [torch.sparse_coo] * 4
-        assert store.pull("r").to_dense()[:, 0].tolist() == [0, 8, 0, 0]
-        assert store.pull("d")[:, 0].tolist() == [0, 0, 8, 0]
-
-
+@pytest.mark.parametrize("make", IN_PROCESS, indirect=True)
 class TestUpdater:
     def test_accumulates(self, keyed):
         store, single, listed = keyed
@@ -468,6 +458,70 @@ class TestUpdater:
         grads, weights = [ones(2), ones(3)], [torch.empty(SHAPE) for _ in range(2)]
         store.pushpull(0, grads, weights)
         assert all(same(weight, ones(-4)) for weight in weights)
+
+    def test_updater_gets_the_row_sparse_sum(self, store):
+        seen = []
+        store.init(["r", "d"], [torch.zeros(SHAPE).to_sparse(1), torch.zeros(SHAPE)])
+
+        def add(key, merged, stored):
+            seen.append(merged.layout)
+            stored += merged
+
+        store.set_updater(add)
+        for _ in range(2):
+            store.push(["r", "d"], [[rows(1)] * 4, [rows(2)] * 4])
+        assert seen == [torch.sparse_coo] * 4
+        assert store.pull("r").to_dense()[:, 0].tolist() == [0, 8, 0, 0]
+        assert store.pull("d")[:, 0].tolist() == [0, 0, 8, 0]
+
+
+@pytest.mark.parametrize("make", [*SYNC, *ASYNC], indirect=True)
+class TestServers:
+    def test_no_code_travels_to_them(self, store):
+        store.init(0, ones())
+        with pytest.raises(UnsupportedError, match="no code travels"):
+            store.set_updater(lambda key, merged, stored: stored.add_(merged))
+        with pytest.raises(ConfigError, match="callable"):
+            store.set_updater(3)
+        store.set_updater(None)
+        assert same(store.pull(0), ones())
+
+    def test_values_live_elsewhere(self, store):
+        assert store.spans_processes
+        assert store.meets_in_rounds is (store.type in SYNC)
+
+    def test_sum_of_one_worker(self, store):
+        value = ones(3)
+        total = store.sum_over_workers("samples", value)
+        assert same(total, value)
+        assert total is not value
+
+
+@pytest.mark.parametrize("make", ASYNC, indirect=True)
+class TestAsynchronous:
+    def test_without_an_optimizer_a_push_is_refused_and_the_servers_live(self, store):
+        store.init([0, 1], [ones(), ones().to_sparse(1)])
+        for call in (
+            lambda: store.push(0, ones(5)),
+            lambda: store.pushpull(0, ones(5)),
+            lambda: store.push(1, rows(1)),
+        ):
+            with pytest.raises(StateError, match="call set_optimizer"):
+                call()
+        assert same(store.pull(0), ones())
+        store.set_optimizer(OptimizerSpec("sgd", {"lr": 1.0}))
+        store.push([0, 1], [ones(5), rows(1)])
+        assert same(store.pull(0), ones(-4))
+        store.set_updater(None)
+        with pytest.raises(StateError, match="call set_optimizer"):
+            store.push(0, ones())
+
+    def test_own_pushes_are_seen(self, store):
+        store.init(0, torch.zeros(SHAPE))
+        store.set_optimizer(OptimizerSpec("sgd", {"lr": 1.0}))
+        for number in range(1, 20):
+            store.push(0, ones())
+            assert same(store.pull(0), ones(-number))
 
 
 class TestErrors:
@@ -603,6 +657,7 @@ class TestErrors:
             filled.set_optimizer("sgd")
 
 
+@pytest.mark.parametrize("make", [*IN_PROCESS, *SYNC, *ASYNC], indirect=True)
 class TestLife:
     def test_who_it_is(self, make, request):
         store = make()
@@ -651,7 +706,7 @@ class TestThreads:
 
     def test_no_push_is_lost(self, store):
         store.init(list(range(4)), [torch.zeros(100)] * 4)
-        store.set_updater(lambda key, merged, stored: stored.add_(merged))
+        store.set_optimizer(OptimizerSpec("sgd", {"lr": 1.0}))
         start = threading.Barrier(4)
 
         def work(seed: int) -> None:
@@ -663,7 +718,9 @@ class TestThreads:
 
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(work, range(4)))
-        assert all(torch.equal(value, torch.full((100,), 100.0)) for value in store.pull([0, 1, 2]))
+        assert all(
+            torch.equal(value, torch.full((100,), -100.0)) for value in store.pull([0, 1, 2])
+        )
 
     def test_a_pull_sees_the_push_before_it_and_never_half_of_one(self, store):
         store.init(0, torch.zeros(200_000))
@@ -707,6 +764,7 @@ DENSE += ("RAdam", "RMSprop", "Rprop", "SGD")
 EXTRA = {"SGD": {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}, "Adam": {"amsgrad": True}}
 
 
+@pytest.mark.parametrize("make", [*IN_PROCESS, *SYNC, *ASYNC], indirect=True)
 class TestOptimizer:
     @pytest.mark.parametrize("name", DENSE)
     def test_equals_plain_torch_after_five_steps(self, store, name):
@@ -825,3 +883,73 @@ class TestOptimizer:
         for store in (first, second):
             store.push("w", grad)
         assert torch.equal(first.pull("w"), second.pull("w"))
+
+    def test_states_are_copies_and_come_back(self, store):
+        store.init(["a", "b"], [ones(), torch.zeros(3)])
+        with pytest.raises(StateError, match="set_optimizer"):
+            store.optimizer_states()
+        store.set_optimizer(OptimizerSpec("adam", {"lr": 0.1}))
+        store.push("a", ones())
+        kept = store.optimizer_states()
+        assert list(kept) == ["a"]
+        assert kept["a"]["exp_avg"].shape == SHAPE
+        store.push("a", ones())
+        assert store.optimizer_states()["a"]["step"].item() == 2
+        assert kept["a"]["step"].item() == 1
+        store.set_optimizer_states(kept)
+        assert store.optimizer_states()["a"]["step"].item() == 1
+        for wrong in ({"x": {}}, {"a": {"exp_avg": torch.zeros(7)}}):
+            with pytest.raises(ConfigError):
+                store.set_optimizer_states(wrong)
+        assert store.optimizer_states()["a"]["step"].item() == 1
+        store.set_optimizer_states({})
+        assert store.optimizer_states() == {}
+
+    def test_overwriting_keeps_the_state(self, store):
+        store.init(["a", "b"], [ones(), ones().to_sparse(1)])
+        store.set_optimizer(OptimizerSpec("sgd", {"lr": 1.0, "momentum": 0.5}))
+        store.push("a", ones())
+        shown = store.pull("a")
+        store.overwrite(["a", "b"], [ones(7), rows(2, fill=5)])
+        assert same(shown, ones(0))
+        assert same(store.pull("a"), ones(7))
+        assert store.pull("b").to_dense()[:, 0].tolist() == [0, 0, 5, 0]
+        store.push("a", ones())
+        assert same(store.pull("a"), ones(5.5))
+        with pytest.raises(ConfigError, match="overwritten by one value"):
+            store.overwrite("a", [ones(), ones()])
+        with pytest.raises(ConfigError, match="shape"):
+            store.overwrite("a", torch.zeros(2))
+
+    def test_files_of_all_stores_are_alike(self, make, tmp_path):
+        generator = torch.Generator().manual_seed(5)
+        grads = [torch.randn(2, 40, 30, generator=generator) for _ in range(4)]
+        spec = OptimizerSpec("adam", {"lr": 0.1})
+        local, mine = kvstore.create("local"), make()
+        for store in (local, mine):
+            store.init(["a", "b"], [torch.ones(40, 30)] * 2)
+            store.set_optimizer(spec)
+            for grad in grads[:2]:
+                store.push(["a", "b"], list(grad))
+            store.save_optimizer_states(str(tmp_path / store.type))
+        crossed = {local: tmp_path / mine.type, mine: tmp_path / "local"}
+        for store, path in crossed.items():
+            store.load_optimizer_states(str(path))
+            for grad in grads[2:]:
+                store.push(["a", "b"], list(grad))
+        assert torch.equal(local.pull("a"), mine.pull("a"))
+        assert torch.equal(local.pull("b"), mine.pull("b"))
+        local.close()
+
+    def test_files_that_do_not_fit(self, store, tmp_path):
+        store.init("a", ones())
+        store.set_optimizer(OptimizerSpec("adam"))
+        store.push("a", ones())
+        (tmp_path / "junk").write_bytes(b"junk")
+        with pytest.raises(DataError):
+            store.load_optimizer_states(str(tmp_path / "junk"))
+        with pytest.raises(FileNotFoundError):
+            store.load_optimizer_states(str(tmp_path / "missing"))
+        with pytest.raises(OSError, match="No such file"):
+            store.save_optimizer_states(str(tmp_path / "no" / "folder"))
+        assert store.optimizer_states()["a"]["step"].item() == 1

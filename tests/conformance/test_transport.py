@@ -384,7 +384,8 @@ def test_allocated_memory_goes_to_several_peers(world: World) -> None:
         buffer.release()
         del buffer, frame
         for client in clients:
-            client.until(lambda client=client: len(client.arrived()) == turn + 1)  # type: ignore[misc]
+            count = turn + 1
+            client.until(lambda c=client, n=count: len(c.arrived()) == n)  # type: ignore[misc]
             assert bytes(client.arrived()[-1].payload) == bytes([turn]) * 200_000
             client.arrived()[-1].release()
 

@@ -1,4 +1,15 @@
 import pytest
+from tests.core.nodes import (
+    TO_SCHEDULER,
+    identity,
+    infos,
+    initialise,
+    of,
+    push,
+    running_server,
+    sent,
+    start,
+)
 
 from bireme.core.actions import Close, EndJob, Send
 from bireme.core.events import Linked, Lost, Received, Tick
@@ -27,7 +38,6 @@ from bireme.wire.messages import (
     ViewChange,
 )
 from bireme.wire.messages import Lost as LostNode
-from tests.core.nodes import TO_SCHEDULER, identity, infos, initialise, of, push, running_server, sent, start
 
 
 def view_change(view, *, lost=(), left=(), incarnations=None):
@@ -52,7 +62,9 @@ def test_an_early_attach_waits_for_its_view():
     assert sent(core.handle(Received(TO_SCHEDULER, start(2, 1)), 0.0), Attached)
 
 
-@pytest.mark.parametrize("attach", [Attach(worker(0), 99, 1), Attach(worker(9), 3, 1), Attach(server(0), 2, 1)])
+@pytest.mark.parametrize(
+    "attach", [Attach(worker(0), 99, 1), Attach(worker(9), 3, 1), Attach(server(0), 2, 1)]
+)
 def test_who_is_not_a_living_worker_is_turned_away(attach):
     actions = running_server().handle(Received(50, attach), 0.0)
     assert sent(actions, Fault)
@@ -145,7 +157,9 @@ def test_anybody_may_ask_how_it_is():
         assert waiting["waiting_s"] == 2.0
 
 
-@pytest.mark.parametrize(("message", "code"), [(Shutdown(), 0), (Abort(worker(1), "b", "killed", 3), 3)])
+@pytest.mark.parametrize(
+    ("message", "code"), [(Shutdown(), 0), (Abort(worker(1), "b", "killed", 3), 3)]
+)
 def test_it_ends_when_the_scheduler_says_so(message, code):
     core = running_server()
     actions = core.handle(Received(TO_SCHEDULER, message), 0.0)

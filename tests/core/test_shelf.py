@@ -1,4 +1,5 @@
 import pytest
+from tests.core.nodes import initialise, of, push, running_server, sent
 
 from bireme.core.actions import Hold, Release, Send
 from bireme.core.events import Received
@@ -22,7 +23,6 @@ from bireme.wire.messages import (
     SlotRound,
     Value,
 )
-from tests.core.nodes import initialise, of, push, running_server, sent
 
 
 @pytest.fixture

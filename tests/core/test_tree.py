@@ -88,14 +88,25 @@ def test_aligned_spans_are_subtrees_and_others_are_refused():
     assert Tree(6).node(4, 6) == 6
 
 
-def test_a_shard_that_comes_back_in_an_open_round_is_not_lost():
-    tree, parts = Tree(4), numbers(4, 4)
-    tree.set_absent([1])
-    partials = add_up(tree, [0], parts)
+@given(st.permutations(range(6)), st.integers(0, 1000), st.integers(0, 6))
+def test_a_shard_that_comes_back_in_an_open_round_finds_its_place(order, seed, when):
+    tree, parts = Tree(6), numbers(seed, 6)
+    tree.set_absent([], for_now=[1, 4])
+    partials = add_up(tree, [shard for shard in order[:when] if shard not in (1, 4)], parts)
+    tree.settle(partials, lambda a, b: a + b)
     tree.set_absent([])
-    add_up(tree, [1, 2, 3], parts, partials)
-    total = tree.total(partials, lambda a, b: a + b)
-    assert total == pytest.approx(sum(parts))
+    added = {shard for shard in order[:when] if shard not in (1, 4)}
+    add_up(tree, [shard for shard in order if shard not in added], parts, partials)
+    (wanted,) = canonical_sum(6, {i: [x] for i, x in enumerate(parts)})
+    assert tree.total(partials, lambda a, b: a + b) == wanted
+
+
+def test_a_round_without_those_who_are_away_is_summed_in_the_canonical_order_too():
+    tree, parts = Tree(6), numbers(5, 6)
+    tree.set_absent([0], for_now=[4, 2])
+    partials = add_up(tree, [5, 3, 1], parts)
+    (wanted,) = canonical_sum(6, {i: [parts[i]] for i in (1, 3, 5)})
+    assert tree.total(partials, lambda a, b: a + b) == wanted
     assert partials == {}
 
 

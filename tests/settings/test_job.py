@@ -64,7 +64,7 @@ def test_the_wire_has_the_same_defaults():
     [
         ({"PS_HEARTBEAT_INTERVAL": "1", "PS_HEARTBEAT_TIMEOUT": "4"}, "heartbeat_interval_s", 1.0),
         ({"PS_HEARTBEAT_TIMEOUT": "4"}, "heartbeat_timeout_s", 4.0),
-        ({"PS_HEARTBEAT_TIMEOUT": "0"}, "heartbeat_timeout_s", 5.0),
+        ({"PS_HEARTBEAT_TIMEOUT": "0"}, "heartbeat_timeout_s", 20.0),
         ({"PS_RESEND_TIMEOUT": "2500"}, "resend_timeout_s", 2.5),
         (
             {"PS_RESEND_TIMEOUT": "2500", "BIREME_RESEND_TIMEOUT": "7"},
@@ -80,7 +80,7 @@ def test_names_of_ps_lite(mapping, field, value):
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"heartbeat_interval_s": 3.0}, "heartbeat_timeout_s must be at least twice"),
+        ({"heartbeat_interval_s": 11.0}, "heartbeat_timeout_s must be at least twice"),
         ({"slice_bytes": 1 << 22, "max_payload_bytes": 1 << 21}, "slice_bytes must be <= max_pay"),
         ({"slice_bytes": 1 << 22, "window_bytes": 1 << 21}, "window_bytes must be >= slice_bytes"),
         ({"barrier_timeout_s": 0}, "barrier_timeout_s must be > 0, got 0"),

@@ -770,15 +770,15 @@ class TestStates:
         other = copy.deepcopy(before)
         other["param_groups"][0]["lr"] = 7.0
         other["state"][0]["momentum_buffer"].fill_(7.0)
-        load, calls = trainer.kvstore.load_optimizer_states, []
+        load, calls = trainer.kvstore.set_optimizer_states, []
 
-        def refuse_once(path):
-            calls.append(path)
+        def refuse_once(states):
+            calls.append(states)
             if len(calls) == 1:
                 raise ConfigError("refused")
-            load(path)
+            load(states)
 
-        monkeypatch.setattr(trainer.kvstore, "load_optimizer_states", refuse_once)
+        monkeypatch.setattr(trainer.kvstore, "set_optimizer_states", refuse_once)
         with pytest.raises(ConfigError, match="refused"):
             trainer.load_state_dict(other)
         assert_same(trainer.state_dict(), before)

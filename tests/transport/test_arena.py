@@ -1,5 +1,6 @@
 """Shared memory: blocks never overlap, come back whole, and leave no name."""
 
+import itertools
 import os
 
 import pytest
@@ -21,7 +22,7 @@ def test_blocks_never_overlap_and_all_memory_comes_back(steps: list[tuple[int, i
             assert block.size_bytes >= size_bytes
             held.append(block)
         spans = sorted((b.segment.number, b.start, b.start + b.size_bytes) for b in held)
-        for (segment, _, end), (next_segment, start, _) in zip(spans, spans[1:], strict=False):
+        for (segment, _, end), (next_segment, start, _) in itertools.pairwise(spans):
             assert segment != next_segment or end <= start
         for _ in range(min(num_drops, len(held))):
             arena.drop([held.pop(0)])

@@ -12,6 +12,8 @@ def test_payloads_are_seen_as_bytes_without_copies() -> None:
     numbers = array.array("d", [1.0, 2.0])
     frame = Frame(b"", [memoryview(numbers), b"", b"abc"])
     assert [piece.nbytes for piece in frame.payload] == [16, 3]
+    scalar = memoryview(b"abcd").cast("i", shape=[])
+    assert Frame(b"", [scalar]).payload_bytes == 4
     numbers[0] = 5.0
     assert bytes(frame.payload[0]) == numbers.tobytes()
 

@@ -9,7 +9,7 @@ import pytest
 
 from bireme.errors import AuthError, ConfigError
 from bireme.transport.address import Address, parse_address
-from bireme.transport.endpoints import bind, check_same_user, start_connecting, tune
+from bireme.transport.endpoints import bind, check_same_user, resolve, start_connecting, tune
 
 
 def listen(text: str):
@@ -23,7 +23,7 @@ def test_a_local_address_without_a_name_gets_an_abstract_one(scheme: str) -> Non
         assert bound.scheme == scheme
         assert bound.name.startswith("@bireme-")
         assert len(bound.machine) == 16
-        with start_connecting(parse_address(str(bound))) as client:
+        with start_connecting(resolve(parse_address(str(bound)))[0]) as client:
             check_same_user(client)
 
 
@@ -61,7 +61,7 @@ def test_a_name_that_is_too_long_is_refused() -> None:
     with pytest.raises(ConfigError, match="too long"):
         listen("unix:///" + "x" * 200)
     with pytest.raises(OSError, match="too long"):
-        start_connecting(Address("unix", "/" + "x" * 200))
+        start_connecting(resolve(Address("unix", "/" + "x" * 200))[0])
 
 
 def test_unknown_hosts_are_refused() -> None:
@@ -85,3 +85,9 @@ def test_another_user_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("bireme.transport.endpoints.os.geteuid", lambda: mine + 1)
         with pytest.raises(AuthError, match=f"user {mine}"):
             check_same_user(one)
+
+
+def test_a_name_may_have_several_endpoints() -> None:
+    families = {family for family, _ in resolve(Address("tcp", "localhost", 80))}
+    assert families <= {socket.AF_INET, socket.AF_INET6}
+    assert families

@@ -392,3 +392,58 @@ def test_tls(certificate: tuple[Path, Path], quiet: pytest.LogCaptureFixture) ->
         client.echo()
         client.transport.close()
         assert server.wait_closed(1)[0].graceful
+
+
+def test_a_socket_that_listens_already_is_adopted() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.set_inheritable(True)
+    with serving() as server:
+        address = server.transport.adopt(listener)
+        assert not listener.get_inheritable()
+        client = Client(address)
+        client.echo()
+        client.transport.close()
+    assert listener.fileno() == -1
+
+
+def test_an_open_socket_is_not_adopted_without_a_secret() -> None:
+    with socket.create_server(("0.0.0.0", 0)) as listener, SocketTransport() as transport:
+        with pytest.raises(ConfigError, match="no secret"):
+            transport.adopt(listener)
+
+
+def test_a_machine_out_of_descriptors_accepts_again_later(
+    monkeypatch: pytest.MonkeyPatch, quiet: pytest.LogCaptureFixture
+) -> None:
+    accept = socket.socket.accept
+    failures = [OSError(24, "Too many open files")]
+
+    def sometimes(self: socket.socket) -> object:
+        if failures:
+            raise failures.pop()
+        return accept(self)
+
+    monkeypatch.setattr(socket.socket, "accept", sometimes)
+    with serving() as server:
+        client = Client(server.address)
+        client.echo()
+        assert "cannot accept" in quiet.records[0].message
+        client.transport.close()
+
+
+def test_a_name_with_a_dead_endpoint_is_reached_by_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with serving() as server:
+        port = int(server.address.rsplit(":", 1)[1])
+        alive = (socket.AF_INET, ("127.0.0.1", port))
+        dead = (socket.AF_INET, ("127.0.0.1", 1))
+        monkeypatch.setattr("bireme.transport.tcp.resolve", lambda address: [dead, alive])
+        client = Client(f"tcp://somewhere:{port}")
+        client.echo()
+        client.transport.close()
+
+
+def test_an_unknown_host_is_named() -> None:
+    with SocketTransport() as client, pytest.raises(PeerLost, match=r"no-such-host\.invalid"):
+        client.connect("tcp://no-such-host.invalid:80", 0.05)

@@ -22,7 +22,7 @@ from bireme.core.requests import (
 )
 from bireme.core.routes import Routes
 from bireme.errors import BiremeError
-from bireme.types.nodes import SCHEDULER, server
+from bireme.types.nodes import SCHEDULER, Role, server
 
 __all__ = ("Desk",)
 
@@ -176,7 +176,7 @@ class Desk:
             self._inquire(call)
         for inquiry in self._inquiries:
             if inquiry.call.open and (inquiry.complete or now_s >= inquiry.limit_s):
-                self.fail(inquiry.call, inquiry.error(self.key_names))
+                self.fail(inquiry.call, inquiry.error(self.key_names, self._places()))
         self._end_inquiries()
 
     def next_deadline_s(self) -> float | None:
@@ -194,9 +194,17 @@ class Desk:
         for inquiry in self._inquiries:
             if inquiry.answered(number, report):
                 if inquiry.complete:
-                    self.fail(inquiry.call, inquiry.error(self.key_names))
+                    self.fail(inquiry.call, inquiry.error(self.key_names, self._places()))
                 return True
         return False
+
+    def _places(self) -> dict[str, str]:
+        """Where the other workers are, for messages."""
+        return {
+            str(node): f"process {info.pid} on {info.host}"
+            for node, info in self.member.nodes.items()
+            if node.role is Role.WORKER
+        }
 
     def _resend_s(self) -> float:
         started = self.member.started

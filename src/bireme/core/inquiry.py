@@ -74,17 +74,25 @@ class Inquiry:
             self._findings.append(f"the job waits for {_list(missing)}")
         return True
 
-    def error(self, key_names: dict[int, int | str]) -> WaitTimeout:
-        """Return the error that the call fails with."""
+    def error(
+        self, key_names: dict[int, int | str], places: dict[str, str] | None = None
+    ) -> WaitTimeout:
+        """Return the error that the call fails with.
+
+        Args:
+            key_names: What the user calls the keys.
+            places: Where each node is, by its name; for the nodes that are missing.
+        """
         call = self.call.call
         findings = list(dict.fromkeys(self._findings))
         findings += [f"{node} does not answer" for node in self._asked.values()]
         if not findings:
             findings = ["nobody is known to be missing; the answer may be under way"]
-        return WaitTimeout(
-            f"{describe(call, key_names)} took longer than {call.timeout_s:g} s: "
-            f"{'; '.join(findings)}"
-        )
+        text = "; ".join(findings)
+        where = [f"{name} is {place}" for name, place in (places or {}).items() if name in text]
+        if where:
+            text += f" ({', '.join(where[:_NAMED])})"
+        return WaitTimeout(f"{describe(call, key_names)} took longer than {call.timeout_s:g} s: {text}")
 
 
 def describe(call: Call, key_names: dict[int, int | str]) -> str:

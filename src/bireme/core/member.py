@@ -136,6 +136,7 @@ class Member:
     def linked(self, link: int, now_s: float) -> list[Action]:
         """Take the new link to the scheduler: join by it, or join again."""
         self.link = link
+        self._heard_s = now_s
         self._retry_at_s = None
         self._beat_at_s = now_s + _JOIN_RESEND_S
         return [self._join()]
@@ -176,7 +177,8 @@ class Member:
             return self._end(1, f"{self._scheduler()} is gone, and did not come back")
         if self.started is None and now_s >= self._began_s + self.identity.start_timeout_s:
             return self._end(1, self._start_limit())
-        if self.started is not None and now_s >= self._heard_s + self._silence_s:
+        # A link that is down has a limit of its own, and its silence says nothing.
+        if self._hears and now_s >= self._heard_s + self._silence_s:
             return self._end(
                 1, f"{self._scheduler()} has been silent for {now_s - self._heard_s:.1f} s"
             )
@@ -195,13 +197,16 @@ class Member:
         """Return when ``tick`` has something to do."""
         if self.ended is not None:
             return None
-        due_s = self._heard_s + self._silence_s
+        due = [self._beat_at_s, self._reconnect_by_s, self._retry_at_s]
         if self.started is None:
-            due_s = self._began_s + self.identity.start_timeout_s
-        for each in (self._beat_at_s, self._reconnect_by_s, self._retry_at_s):
-            if each is not None and each < due_s:
-                due_s = each
-        return due_s
+            due.append(self._began_s + self.identity.start_timeout_s)
+        elif self._hears:
+            due.append(self._heard_s + self._silence_s)
+        return min((each for each in due if each is not None), default=None)
+
+    @property
+    def _hears(self) -> bool:
+        return self.started is not None and self.link is not None
 
     def _join(self) -> Send:
         identity = self.identity

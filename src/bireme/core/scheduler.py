@@ -187,6 +187,8 @@ class SchedulerCore:
             holder = roster.holder_without_link(join)
             if holder is not None:
                 self._died(holder, "its link broke, and another process came in its place", now_s)
+                if self._over():
+                    return
         try:
             info = roster.admit(link, join, now_s, running=running)
         except StateError as error:
@@ -197,8 +199,11 @@ class SchedulerCore:
             self._welcome(info)
             if running and info.incarnation > newest:
                 self._replaced(info, now_s)
-        if not running and not roster.missing():
+        if not running and roster.complete and not roster.missing():
             self._form(now_s)
+
+    def _over(self) -> bool:
+        return self._phase is Phase.ENDED
 
     def _told_the_end(self, link: int, join: Join) -> bool:
         """Answer those who come back although the job is over, or over for them."""

@@ -60,9 +60,7 @@ class Crew:
         self.lost = 0 if replaced else lost
         absent = left | self.lost
         self.awaited = mask_of(range(self.num_workers)) & ~absent
-        self.tree.set_absent(
-            shard for rank in ranks_in(absent) for shard in range(*self.span(rank))
-        )
+        self.tree.set_absent(self._shards_of(left), for_now=self._shards_of(self.lost))
 
     def scale(self, present: int, weights: list[float], mean: bool) -> tuple[float, float]:
         """Return numerator and denominator for a sum of contributions.
@@ -80,6 +78,9 @@ class Crew:
             return 1.0, 1.0
         missing = [self.weights.get(rank, 1.0) for rank in ranks_in(absent)]
         return fsum([*weights, *missing]), total
+
+    def _shards_of(self, ranks: int) -> list[int]:
+        return [shard for rank in ranks_in(ranks) for shard in range(*self.span(rank))]
 
 
 class Slot:

@@ -42,6 +42,7 @@ class Tree:
         self.num_shards = num_shards
         self._size = 1 << (num_shards - 1).bit_length()
         self._empty: frozenset[int] = frozenset()
+        self._empty_at_the_end: frozenset[int] = frozenset()
         self.set_absent(())
 
     def node(self, first: int, end: int) -> int:
@@ -68,15 +69,19 @@ class Tree:
             f"give each worker an aligned power of two of them"
         )
 
-    def set_absent(self, shards: Iterable[int]) -> None:
-        """Declare that these shards will not come; all others will."""
-        size = self._size
-        empty = {size + shard for shard in shards}
-        empty.update(range(size + self.num_shards, 2 * size))
-        for node in range(size - 1, 0, -1):
-            if 2 * node in empty and 2 * node + 1 in empty:
-                empty.add(node)
-        self._empty = frozenset(empty)
+    def set_absent(self, shards: Iterable[int], for_now: Iterable[int] = ()) -> None:
+        """Declare which shards will not come; all others will.
+
+        Args:
+            shards: These never come again: sums rise past their places at once.
+            for_now: These may come back, even in a round that is open: sums rise past their
+                places only when the round is complete.
+        """
+        gone = {self._size + shard for shard in shards}
+        gone.update(range(self._size + self.num_shards, 2 * self._size))
+        away = gone | {self._size + shard for shard in for_now}
+        self._empty = self._closed(gone)
+        self._empty_at_the_end = self._closed(away)
 
     def climb(self, partials: dict[int, P], node: int) -> int:
         """Return the highest node whose sum is that of ``node`` alone.
@@ -85,10 +90,7 @@ class Tree:
             partials: The partial sums that are there, by node.
             node: Where a sum belongs.
         """
-        empty = self._empty
-        while node ^ 1 in empty and node ^ 1 not in partials:
-            node >>= 1
-        return node
+        return _climb(partials, node, self._empty)
 
     def rise(
         self, partials: dict[int, P], node: int, partial: P, merge: Callable[[P, P], P]
@@ -104,29 +106,50 @@ class Tree:
         Returns:
             The node reached and the sum there, which the caller puts into ``partials``.
         """
-        node = self.climb(partials, node)
-        while node ^ 1 in partials:
-            partial = merge(partial, partials.pop(node ^ 1))
-            node = self.climb(partials, node >> 1)
-        return node, partial
+        return _rise(partials, node, partial, merge, self._empty)
 
     def settle(self, partials: dict[int, P], merge: Callable[[P, P], P]) -> None:
         """Combine what can be combined after ``set_absent``."""
-        for node in sorted(partials, reverse=True):
-            if node in partials:
-                node, partial = self.rise(partials, node, partials.pop(node), merge)
-                partials[node] = partial
+        _settle(partials, merge, self._empty)
 
     def total(self, partials: dict[int, P], merge: Callable[[P, P], P]) -> P:
-        """Take the sum of a complete round out of ``partials``, which is then empty.
-
-        One sum is left, except after a shard that was absent came back in an open round; then
-        those that are left are added in the order of their nodes.
-        """
-        if len(partials) == 1:
-            return partials.popitem()[1]
-        nodes = sorted(partials)
-        total = partials.pop(nodes[0])
-        for node in nodes[1:]:
-            total = merge(total, partials.pop(node))
+        """Take the sum of a complete round out of ``partials``, which is then empty."""
+        if len(partials) > 1:
+            _settle(partials, merge, self._empty_at_the_end)
+        _, total = partials.popitem()
+        assert not partials, "a round was finished before it was complete"
         return total
+
+    def _closed(self, empty: set[int]) -> frozenset[int]:
+        """Return ``empty`` with the nodes that have only empty ones below them."""
+        for node in range(self._size - 1, 0, -1):
+            if 2 * node in empty and 2 * node + 1 in empty:
+                empty.add(node)
+        return frozenset(empty)
+
+
+def _climb(partials: dict[int, P], node: int, empty: frozenset[int]) -> int:
+    while node ^ 1 in empty and node ^ 1 not in partials:
+        node >>= 1
+    return node
+
+
+def _rise(
+    partials: dict[int, P],
+    node: int,
+    partial: P,
+    merge: Callable[[P, P], P],
+    empty: frozenset[int],
+) -> tuple[int, P]:
+    node = _climb(partials, node, empty)
+    while node ^ 1 in partials:
+        partial = merge(partial, partials.pop(node ^ 1))
+        node = _climb(partials, node >> 1, empty)
+    return node, partial
+
+
+def _settle(partials: dict[int, P], merge: Callable[[P, P], P], empty: frozenset[int]) -> None:
+    for node in sorted(partials, reverse=True):  # the deepest first, so that they have risen
+        if node in partials:
+            node, partial = _rise(partials, node, partials.pop(node), merge, empty)
+            partials[node] = partial

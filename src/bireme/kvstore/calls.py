@@ -15,7 +15,17 @@ from bireme.kvstore.base import Key, Values
 from bireme.kvstore.keys import group
 from bireme.update.layout import Layout
 
-__all__ = ("Keyed", "Pull", "Push", "RowPull", "check_single", "first_values", "pulls", "pushes", "row_pulls")
+__all__ = (
+    "Keyed",
+    "Pull",
+    "Push",
+    "RowPull",
+    "check_single",
+    "first_values",
+    "pulls",
+    "pushes",
+    "row_pulls",
+)
 
 
 class Keyed(Protocol):

@@ -91,9 +91,11 @@ class Child:
         return Exit(self._process.wait())
 
     def signal(self, signum: int) -> None:
-        """Send a signal to the process and to whatever it has started."""
+        """Send a signal to the process and to whatever it has started; what is stopped goes on."""
         try:
             os.killpg(self.pid, signum)
+            # A stopped process would not get the signal before somebody lets it go on.
+            os.killpg(self.pid, signal.SIGCONT)
         except (ProcessLookupError, PermissionError):
             return
 

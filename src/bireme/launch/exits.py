@@ -49,11 +49,19 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def names_an_abort(lines: Iterable[str]) -> bool:
+def names_an_abort(lines: Iterable[str], node: str = "") -> bool:
     """Return whether a process's last lines say that it ended because another one had failed.
 
+    Args:
+        lines: What it printed last.
+        node: Its own name: an abort that names itself is its own failure.
+
     Example:
-        >>> names_an_abort(["bireme.errors.JobAborted: W[1] on leda: killed"])
+        >>> names_an_abort(["bireme.errors.JobAborted: W[1] on leda: killed"], "W[0]")
         True
+        >>> names_an_abort(["bireme.errors.JobAborted: W[1] on leda: killed"], "W[1]")
+        False
     """
-    return any(word in line for line in lines for word in _ABORTS)
+    aborts = [line for line in lines if any(word in line for word in _ABORTS)]
+    own = f": {node} on "
+    return bool(aborts) and not (node and all(own in line for line in aborts))

@@ -3,8 +3,10 @@
 Called by ``kvstore.create``, by ``bireme.run_role`` and by the embedded cluster.
 """
 
+import importlib
 import os
 import socket
+import threading
 from pathlib import Path
 
 from bireme.core.actions import EndJob
@@ -17,6 +19,7 @@ from bireme.node.runtime import Core, Runtime
 from bireme.node.values import TorchSlotValues
 from bireme.node.worker import WorkerClient
 from bireme.settings import JobSettings, NodeSettings, Security, TransportChoice
+from bireme.settings.node import LEAST_SECRET
 from bireme.transport.base import TransportOptions
 from bireme.transport.tcp import SocketTransport
 from bireme.types.nodes import Role
@@ -43,11 +46,19 @@ def run_node(node: NodeSettings, job: JobSettings) -> EndJob:
         else:
             addresses = _listen_as_server(transport, node, job)
             values = TorchSlotValues(transport.allocate)
+            _prepare_optimizers()
             core = ServerCore(identity_of(node, job, addresses), values)
         runtime = Runtime(
             core, transport, scheduler=node.scheduler_address, name=str(node.node or node.role)
         )
         return runtime.run()
+
+
+def _prepare_optimizers() -> None:
+    """Load what torch loads with its first optimizer: it would stop the server for seconds."""
+    threading.Thread(
+        target=importlib.import_module, args=("torch._dynamo",), name="bireme prepares", daemon=True
+    ).start()
 
 
 def connect_worker(node: NodeSettings, job: JobSettings) -> WorkerClient:
@@ -110,10 +121,21 @@ def _secret(node: NodeSettings) -> bytes:
         return b""
     if node.secret:
         return node.secret.encode()
+    path = Path(node.secret_file)
     try:
-        return Path(node.secret_file).read_bytes().strip()
+        mode = path.stat().st_mode & 0o777
+        secret = path.read_bytes().strip()
     except OSError as error:
         raise ConfigError(f"cannot read the job's secret: {error}") from error
+    if mode & 0o077:
+        raise ConfigError(
+            f"others can read the secret in {path} (mode {mode:03o}); try: chmod 600 {path}"
+        )
+    if len(secret) < LEAST_SECRET:
+        raise ConfigError(
+            f"the secret in {path} must have at least {LEAST_SECRET} characters, got {len(secret)}"
+        )
+    return secret
 
 
 def _host(node: NodeSettings) -> str:

@@ -109,6 +109,8 @@ class Runtime:
         self._lost_early: dict[int, str] = {}
         self._held: set[int] = set()
         self.ended: act.EndJob | None = None
+        self.num_messages = 0
+        """Sent and received so far."""
         self._carry_out: dict[type[act.Action], Callable[[Any], None]] = {
             act.Connect: self._connect,
             act.Send: self._send,
@@ -215,6 +217,7 @@ class Runtime:
             frame.release()
             link.abort(f"{link.remote} sent what is no message: {error}")
             return
+        self.num_messages += 1
         payload = frame if payload_bytes else None
         actions = self._core.handle(ev.Received(number, message, payload), time.monotonic())
         self._perform(actions)
@@ -234,6 +237,7 @@ class Runtime:
         head = encode(action.message, sum([view.nbytes for view in views]))
         for piece in pieces:
             piece.retain()
+        self.num_messages += 1
         on_sent = partial(_release_all, pieces) if pieces else None
         try:
             link.send(Frame(head, views), action.priority, on_sent)

@@ -214,7 +214,10 @@ class TorchSlotValues:
 
 def _overwrite(cells: Mapping[Slot, Cell], values: Mapping[Slot, Mapping[str, object]]) -> None:
     for slot, value in values.items():
-        if slot not in cells or len(cast("torch.Tensor", value["value"])) != cells[slot].shape.length:
+        if (
+            slot not in cells
+            or len(cast("torch.Tensor", value["value"])) != cells[slot].shape.length
+        ):
             raise ConfigError(f"slot {slot[0]}.{slot[1]} is not here, or of another length")
     for slot, value in values.items():
         cells[slot].overwrite(cast("torch.Tensor", value["value"]))

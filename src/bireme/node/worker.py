@@ -1,6 +1,7 @@
 """A worker's side of the parameter server, for the stores: blocking calls with limits."""
 
 import itertools
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
@@ -60,6 +61,7 @@ class WorkerClient:
         self._tickets: dict[int, Ticket] = {}
         self._numbers = itertools.count(1)
         self._open_pushes: list[Ticket] = []
+        self._pushing = threading.Lock()
         self._left = False
         transport.sink = self._sink
         self._runtime = Runtime(
@@ -79,6 +81,11 @@ class WorkerClient:
         if node is None:
             raise StateError("the worker has no rank before the job is complete; call ready first")
         return node.rank
+
+    @property
+    def num_messages(self) -> int:
+        """Messages sent and received so far, heartbeats included."""
+        return self._runtime.num_messages
 
     def ready(self, timeout_s: float) -> Start:
         """Join the job and wait until it is complete."""
@@ -113,7 +120,8 @@ class WorkerClient:
                 n, tuple(items), timeout_s, weight=weight, mean=mean, priority=priority
             )
         )
-        self._open_pushes.append(ticket)
+        with self._pushing:
+            self._open_pushes.append(ticket)
 
     def pushpull(
         self,
@@ -182,11 +190,10 @@ class WorkerClient:
 
     def flush(self) -> None:
         """Wait until every push of :meth:`push` is acknowledged, and raise the first error."""
-        while self._open_pushes:
-            ticket = self._open_pushes[0]
+        while (ticket := self._oldest_push()) is not None:
             self._pump.until(lambda ticket=ticket: ticket.done)  # type: ignore[misc]
-            self._open_pushes.pop(0)
-            ticket.value()
+            if self._forget_push(ticket):
+                ticket.value()
 
     def leave(self, timeout_s: float, reason: str = "") -> None:
         """Leave the job, then close everything; a second call does nothing.
@@ -240,8 +247,21 @@ class WorkerClient:
         return JobAborted(ended.text if ended is not None else "the job has ended")
 
     def _raise_old_errors(self) -> None:
-        while self._open_pushes and self._open_pushes[0].done:
-            self._open_pushes.pop(0).value()
+        while (ticket := self._oldest_push()) is not None and ticket.done:
+            if self._forget_push(ticket):
+                ticket.value()
+
+    def _oldest_push(self) -> Ticket | None:
+        with self._pushing:
+            return self._open_pushes[0] if self._open_pushes else None
+
+    def _forget_push(self, ticket: Ticket) -> bool:
+        """Return whether the caller is the one to raise its error: several threads may wait."""
+        with self._pushing:
+            if ticket not in self._open_pushes:
+                return False
+            self._open_pushes.remove(ticket)
+            return True
 
     def _settle(
         self, number: int, *, result: object = None, error: BiremeError | None = None

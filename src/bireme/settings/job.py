@@ -73,11 +73,12 @@ class JobSettings:
     )
     """Seconds between signs of life. Costs a packet of 50 bytes each."""
     heartbeat_timeout_s: float = field(
-        default=5.0, metadata=env("BIREME_HEARTBEAT_TIMEOUT", above=0)
+        default=20.0, metadata=env("BIREME_HEARTBEAT_TIMEOUT", above=0)
     )
     """Seconds of silence after which a node counts as dead. A killed process is noticed at once,
-    by its closed link; this is for machines that vanish, so that it may be generous. At least
-    twice the interval."""
+    by its closed link; this is for machines that vanish and processes that are stopped. It must
+    be longer than a live process can be kept from running: an overloaded machine, a library that
+    holds the interpreter's lock. At least twice the interval."""
     num_shards: int = field(default=0, metadata=env("BIREME_SHARDS", low=0, high=1 << 20))
     """Parts into which a global batch is cut for the canonical sum; 0 takes one per worker. Set
     it to the largest number of workers of a job that grows and shrinks."""

@@ -10,10 +10,11 @@ from bireme.settings.dmlc import SPELLINGS, translate
 from bireme.settings.variables import check_fields, env, read_fields, variables, write_fields
 from bireme.types.nodes import NodeId, Role
 
-__all__ = ("NodeSettings", "Security", "is_launched")
+__all__ = ("LEAST_SECRET", "NodeSettings", "Security", "is_launched")
 
 _REQUIRED = ("role", "num_workers", "num_servers", "scheduler_host", "scheduler_port")
-_LEAST_SECRET = 16
+LEAST_SECRET = 16
+"""Characters of a secret at least."""
 _EVERYWHERE = frozenset({"0.0.0.0", "::"})
 _HOW_TO_START = "jobs are started with: bireme run -n 2 -s 2 python train.py"
 
@@ -136,9 +137,9 @@ class NodeSettings:
                 "the job has no secret: set BIREME_SECRET or BIREME_SECRET_FILE to the same on "
                 "every node (bireme run does), or BIREME_SECURITY=off on a network of your own"
             )
-        if self.secret and len(self.secret) < _LEAST_SECRET:
+        if self.secret and len(self.secret) < LEAST_SECRET:
             raise ConfigError(
-                f"secret must have at least {_LEAST_SECRET} characters, got {len(self.secret)}"
+                f"secret must have at least {LEAST_SECRET} characters, got {len(self.secret)}"
             )
         if self.security is Security.TLS and not (self.tls_cert and self.tls_key and self.tls_ca):
             raise ConfigError(

@@ -9,10 +9,14 @@ the same, ``update_on_kvstore=True``      used       in the store
 one replica, a store object or a plug-in  used       here, or in the store when asked
 several replicas                          used       here, or in the store when asked
 any, ``kvstore=None``                     none       here; an error with several replicas
+any, a synchronous store on servers       used       on the servers, or here when asked
+any, an asynchronous store on servers     used       on the servers; elsewhere is an error
 ========================================  =========  ==================================
 
-The optimizer runs here unless asked otherwise, because it is the caller's own object: clipping
-between merge and update, closures, hooks and ``state_dict`` then work as in plain torch.
+In one process the optimizer runs here unless asked otherwise, because it is the caller's own
+object: clipping between merge and update, closures, hooks and ``state_dict`` then work as in plain
+torch. On servers it runs once for all workers. An optimizer that no server can run (LBFGS, or a
+class that is not of ``torch.optim``) runs here over a synchronous store.
 """
 
 from collections.abc import Mapping
@@ -114,10 +118,9 @@ def _with_store(
 ) -> Mode:
     if wish.compression is not None and not isinstance(store, KVStore):
         raise UnsupportedError(f"a {store.type!r} store does not compress; use 'device'")
-    if wish.update_on_kvstore:
-        check_runs_in_store(optimizer, store)
+    on_store = _updates_on_store(optimizer, store, wish.update_on_kvstore)
     exchange = Exchange(lineup, store)
-    if wish.update_on_kvstore:
+    if on_store:
         mode: Mode = StoreUpdate(optimizer, exchange)
     else:
         mode = WorkerUpdate(optimizer, exchange, compressed=wish.compression is not None)
@@ -128,8 +131,35 @@ def _with_store(
     return mode
 
 
+def _updates_on_store(
+    optimizer: torch.optim.Optimizer, store: KVStoreBase, wanted: bool | None
+) -> bool:
+    """Decide where the optimizer runs.
+
+    Raises:
+        ConfigError: The store cannot run it there.
+        UnsupportedError: The optimizer cannot run in a store.
+    """
+    if isinstance(store, KVStore) and not store.meets_in_rounds:
+        if wanted is False:
+            raise ConfigError(
+                f"a {store.type!r} store applies each push by an optimizer on its servers, so "
+                "update_on_kvstore=False is not possible; use 'dist_sync'"
+            )
+        wanted = True
+    if wanted:
+        check_runs_in_store(optimizer, store)
+    if wanted is not None or not (isinstance(store, KVStore) and store.spans_processes):
+        return bool(wanted)
+    try:
+        check_runs_in_store(optimizer, store)
+    except UnsupportedError:
+        return False
+    return True
+
+
 def _is_one_process(store: KVStoreBase) -> bool:
-    return isinstance(store, KVStore) and store.num_workers == 1
+    return isinstance(store, KVStore) and not store.spans_processes
 
 
 def _close(store: KVStoreBase) -> None:

@@ -88,9 +88,16 @@ class Exchange:
             ConfigError: All counts are 0 on every worker.
         """
         total = sum(counts)
-        if self.store.num_workers > 1:
+        if self.meets_others:
             total = self._total("samples", total)
         return shares(counts, total)
+
+    @property
+    def meets_others(self) -> bool:
+        """Whether a step of this worker counts together with one of every other worker."""
+        if self.store.num_workers == 1:
+            return False
+        return not isinstance(self.store, KVStore) or self.store.meets_in_rounds
 
     def overflows(self, here: float) -> float:
         """Return how many workers see an overflow, ``here`` being 1 if this one does."""
@@ -101,6 +108,8 @@ class Exchange:
 
     def _sum(self, name: str, value: torch.Tensor) -> torch.Tensor:
         key = self._key(f"/{name}")
+        if isinstance(self.store, KVStore):
+            return self.store.sum_over_workers(key, value)
         if key not in self._known:
             self.store.broadcast(key, torch.zeros_like(value), torch.zeros_like(value))
             self._known.add(key)
@@ -145,7 +154,7 @@ class Exchange:
             UnsupportedError: There are sparse gradients and the store sums only dense ones.
             StateError: A parameter is frozen on some replicas only.
         """
-        elsewhere = self._present(weights) if self.store.num_workers > 1 else ()
+        elsewhere = self._present(weights) if self.meets_others else ()
         found = gather(self.lineup, positions, weights, elsewhere)
         if found.rows and not isinstance(self.store, KVStore):
             name = self.lineup.names[found.rows_positions[0]]

@@ -1,13 +1,10 @@
 """The store merges gradients and runs the optimizer; every replica pulls new weights.
 
 The user's optimizer object stays the place where hyper-parameters are set and ``state_dict`` is
-read: numbers travel to the store when they change, state travels through the file that every
-store with an optimizer can write and read.
+read: numbers travel to the store when they change, and state when it is asked for or loaded.
 """
 
-import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import torch
 
@@ -16,7 +13,6 @@ from bireme.kvstore.base import Key, KVStore, KVStoreBase
 from bireme.train import amp
 from bireme.train.exchange import Exchange
 from bireme.train.mode import Closure
-from bireme.update import states
 from bireme.update.spec import OptimizerSpec
 
 __all__ = ("StoreUpdate", "check_runs_in_store")
@@ -111,8 +107,7 @@ class StoreUpdate:
 
     def share_overflow(self) -> None:
         """Let replica 0's gradients overflow if any replica's do."""
-        alone = self._store.num_workers == 1
-        total = None if alone else self._exchange.overflows
+        total = self._exchange.overflows if self._exchange.meets_others else None
         amp.share_overflow(self._lineup, self._positions, total)
 
     def scaled_step(
@@ -134,7 +129,7 @@ class StoreUpdate:
     def pull_state(self) -> None:
         """Bring the optimizer's state from the store into the user's optimizer."""
         state: dict[torch.Tensor, dict[str, object]] = {}
-        found = self._read()
+        found = self._store.optimizer_states()
         for index in self._positions:
             mine = found.get(self._exchange.key(index))
             if mine:
@@ -145,13 +140,15 @@ class StoreUpdate:
 
     def push_state(self) -> None:
         """Let the state and numbers of the user's optimizer be those of the store."""
+        self._send_weights()
         held = [index for index in self._positions if self._state_of(index)]
         keys = self._exchange.keys(held)
         self._note(held)
         self._send_numbers()
         chosen = {key: self._state_of(index) for key, index in zip(keys, held, strict=True)}
-        foreign = {key: state for key, state in self._read().items() if key not in self._mine()}
-        self._write({**foreign, **chosen})
+        mine, known = self._mine(), self._store.optimizer_states()
+        foreign = {key: state for key, state in known.items() if key not in mine}
+        self._store.set_optimizer_states({**foreign, **chosen})
         self._optimizer.state.clear()
 
     def _pushpull(self, weights: Sequence[float]) -> None:
@@ -183,14 +180,8 @@ class StoreUpdate:
         moved = [index for index, seen in self._versions.items() if first[index]._version != seen]
         if not moved:
             return
-        kept = self._read()
         keys = self._exchange.keys(moved)
-        # Without a rule a push assigns, and rows are never compressed.
-        self._store.set_updater(None)
-        self._store.push(keys, [_as_rows(first[index].detach()) for index in moved])
-        self._sent = []
-        self._send_numbers()
-        self._write(kept)
+        self._store.overwrite(keys, [first[index].detach() for index in moved])
         self._lineup.follow_first(moved)
         self._note(moved)
 
@@ -205,38 +196,9 @@ class StoreUpdate:
     def _mine(self) -> set[Key]:
         return {self._exchange.key(index) for index in self._positions}
 
-    def _read(self) -> dict[Key, dict[str, object]]:
-        stored = _Stored(self._store)
-        with tempfile.TemporaryDirectory() as folder:
-            path = str(Path(folder, "states"))
-            self._store.save_optimizer_states(path)
-            return states.load(path, self._spec(), stored)
-
-    def _write(self, chosen: Mapping[Key, Mapping[str, object]]) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            path = str(Path(folder, "states"))
-            states.save(path, self._spec(), chosen)
-            self._store.load_optimizer_states(path)
-
     def _spec(self) -> OptimizerSpec:
         keys: list[Key] = [self._exchange.key(index) for index in self._positions]
         return OptimizerSpec.from_optimizer(self._optimizer, keys)
-
-
-class _Stored(dict[Key, torch.Tensor]):
-    """The values of a store, fetched when asked for."""
-
-    def __init__(self, store: KVStore) -> None:
-        super().__init__()
-        self._store = store
-
-    def __contains__(self, key: object) -> bool:
-        return True
-
-    def __missing__(self, key: Key) -> torch.Tensor:
-        value = self._store.pull(key)
-        assert isinstance(value, torch.Tensor)
-        return value
 
 
 def _numbers(group: Mapping[str, object]) -> dict[str, object]:
@@ -245,10 +207,6 @@ def _numbers(group: Mapping[str, object]) -> dict[str, object]:
         for name, value in group.items()
         if name != "params"
     }
-
-
-def _as_rows(value: torch.Tensor) -> torch.Tensor:
-    return value.to_sparse(1) if value.dim() else value
 
 
 def _moved(value: object, param: torch.Tensor) -> object:

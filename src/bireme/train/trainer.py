@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from bireme.errors import ConfigError, UnsupportedError
-from bireme.kvstore.base import KVStoreBase
+from bireme.kvstore.base import KVStore, KVStoreBase
 from bireme.train import states
 from bireme.train.arrange import Compression, Wish, arrange
 from bireme.train.buffers import average_buffers
@@ -48,7 +48,8 @@ class Trainer(torch.optim.Optimizer):
             single replica needs none, and then a one-process type makes none.
         optimizer_params: Arguments for an optimizer that is given by name.
         compression: How the store compresses gradients, such as ``{"type": "2bit"}``.
-        update_on_kvstore: Whether the optimizer runs in the store. Default: here.
+        update_on_kvstore: Whether the optimizer runs in the store. Default: on servers where the
+            store has them, else here.
 
     Raises:
         ConfigError: Replicas differ, there is nothing to train, the optimizer holds parameters
@@ -312,7 +313,9 @@ class Trainer(torch.optim.Optimizer):
 
     def _counts(self, num_samples: NumSamples) -> list[float]:
         counts = check_counts(num_samples, len(self._lineup))
-        if self._store is None or self._store.num_workers == 1:
+        store = self._store
+        in_rounds = not isinstance(store, KVStore) or store.meets_in_rounds
+        if store is None or store.num_workers == 1 or not in_rounds:
             shares(counts, sum(counts))
         return counts
 

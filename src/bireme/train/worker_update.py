@@ -86,8 +86,7 @@ class WorkerUpdate:
 
     def share_overflow(self) -> None:
         """Let replica 0's gradients overflow if any replica's do."""
-        alone = self._exchange.store.num_workers == 1
-        total = None if alone else self._exchange.overflows
+        total = self._exchange.overflows if self._exchange.meets_others else None
         amp.share_overflow(self._lineup, self._positions, total)
 
     def scaled_step(

@@ -9,6 +9,7 @@ import ctypes
 import fcntl
 import mmap
 import os
+import sys
 import threading
 import weakref
 from bisect import bisect_right, insort
@@ -19,7 +20,10 @@ __all__ = ("Arena", "Block", "Segment", "SharedBuffer", "map_segment")
 
 _PAGE_BYTES = 4096
 _SEGMENT_BYTES = 16 << 20
-_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+
+# Memory files are Linux's. Elsewhere an arena is always full, and payloads go through the socket.
+_AVAILABLE = sys.platform == "linux"
+_SEALS = (fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL) if _AVAILABLE else 0
 
 
 class Segment:
@@ -140,7 +144,7 @@ class Arena:
                 return block
         total_bytes = sum(segment.size_bytes for segment in self._segments)
         room_bytes = self._max_bytes - total_bytes
-        if self._closed or room_bytes < size_bytes:
+        if not _AVAILABLE or self._closed or room_bytes < size_bytes:
             return None
         new_bytes = max(min(_SEGMENT_BYTES, room_bytes // _PAGE_BYTES * _PAGE_BYTES), size_bytes)
         try:

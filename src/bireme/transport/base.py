@@ -57,7 +57,8 @@ class Frame:
 
     def __init__(self, head: bytes, payload: Sequence[memoryview | bytes | bytearray] = ()) -> None:
         self.head = head
-        self.payload = [memoryview(piece).cast("B") for piece in payload if len(piece)]
+        views = [memoryview(piece) for piece in payload]
+        self.payload = [view.cast("B") for view in views if view.nbytes]
         self.payload_bytes = sum([piece.nbytes for piece in self.payload])
 
 
@@ -159,7 +160,9 @@ class Link(ABC):
             frame: The frame. Its payload is not copied before it leaves.
             priority: Higher leaves earlier among frames that wait.
             on_sent: Called once, from any thread and with no lock held, when the payload's memory
-                may change again: it has left, or the link has closed and dropped it.
+                may change again: it has left, or the link has closed and dropped it. It must not
+                raise. Where payloads are not copied (inproc; shared memory from
+                `Transport.allocate`) this is when the receiver has released it.
 
         Raises:
             PeerLost: The link has closed. ``on_sent`` is not called then.
@@ -305,6 +308,9 @@ class Transport(ABC):
 
         Args:
             timeout_s: Longest wait; None waits for an event or `wake`, 0 does not wait.
+
+        Raises:
+            StateError: The transport is closed.
         """
 
     @abstractmethod

@@ -22,13 +22,24 @@ from bireme.errors import AuthError, ConfigError
 from bireme.transport.address import Address
 from bireme.transport.machine import machine_token
 
-__all__ = ("bind", "check_same_user", "start_connecting", "tune", "is_loopback")
+__all__ = (
+    "Endpoint",
+    "bind",
+    "check_same_user",
+    "is_loopback",
+    "resolve",
+    "start_connecting",
+    "tune",
+)
 
 _BACKLOG = 512
 _TCP_BUFFER_BYTES = 4 << 20
 _UNIX_BUFFER_BYTES = 1 << 20
 
 _Sockaddr = str | tuple[str, int] | tuple[str, int, int, int]
+
+Endpoint = tuple[socket.AddressFamily, _Sockaddr]
+"""A family, and an address as its sockets take it."""
 
 
 def bind(
@@ -51,7 +62,7 @@ def bind(
 def _bind_tcp(
     address: Address, loopback_only: bool
 ) -> tuple[socket.socket, Address, Callable[[], None]]:
-    family, sockaddr = _resolve(address)
+    family, sockaddr = resolve(address)[0]
     if loopback_only and not is_loopback(sockaddr):
         raise ConfigError(
             f"{address} can be reached from other machines, but this transport has no secret; "
@@ -100,16 +111,25 @@ def _remove_stale(path: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def start_connecting(address: Address) -> socket.socket:
+def resolve(address: Address) -> list[Endpoint]:
+    """Return where an address may be, best first. Asks the name service, which may take a while.
+
+    Raises:
+        OSError: The host is unknown.
+    """
+    if address.scheme != "tcp":
+        return [(socket.AF_UNIX, _unix_sockaddr(address.name))]
+    found = socket.getaddrinfo(address.name, address.port, type=socket.SOCK_STREAM)
+    return [(family, sockaddr) for family, _, _, _, sockaddr in found]  # type: ignore[misc]
+
+
+def start_connecting(endpoint: Endpoint) -> socket.socket:
     """Return a socket that is connecting, or has connected; writable when it is decided.
 
     Raises:
-        OSError: The connection is refused already, or the host is unknown.
+        OSError: The connection is refused already.
     """
-    if address.scheme == "tcp":
-        family, sockaddr = _resolve(address)
-    else:
-        family, sockaddr = socket.AF_UNIX, _unix_sockaddr(address.name)
+    family, sockaddr = endpoint
     connecting = socket.socket(family, socket.SOCK_STREAM)
     connecting.setblocking(False)
     try:
@@ -154,12 +174,6 @@ def check_same_user(connected: socket.socket) -> None:
 def is_loopback(sockaddr: _Sockaddr) -> bool:
     """Return whether an address is reached from this machine only."""
     return ipaddress.ip_address(str(sockaddr[0]).partition("%")[0]).is_loopback
-
-
-def _resolve(address: Address) -> tuple[socket.AddressFamily, _Sockaddr]:
-    found = socket.getaddrinfo(address.name, address.port, type=socket.SOCK_STREAM)
-    family, _, _, _, sockaddr = found[0]
-    return family, sockaddr  # type: ignore[return-value]  # no socket family has other forms here
 
 
 def _unix_sockaddr(name: str) -> str:

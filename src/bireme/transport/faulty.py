@@ -1,8 +1,8 @@
 """A network that misbehaves by seed, around any transport.
 
 Called by tests and by drills: frames are dropped, delayed, duplicated and reordered, and links are
-cut. Real transports do none of these to a frame (they deliver it or close), so what holds under this
-one holds with room to spare.
+cut. Real transports do none of these to a frame (they deliver it or close), so what holds under
+this one holds with room to spare.
 """
 
 import heapq

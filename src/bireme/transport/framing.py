@@ -17,7 +17,7 @@ from enum import IntEnum
 
 from bireme.errors import LocalProtocolError, RemoteProtocolError
 from bireme.transport.base import Frame, Link, PayloadSink
-from bireme.wire.header import HEADER_BYTES, read_header, write_header
+from bireme.wire.header import HEADER_BYTES, MAGIC, VERSION, read_header, write_header
 from bireme.wire.limits import Limits
 
 __all__ = (
@@ -33,6 +33,10 @@ __all__ = (
 FIRST_TRANSPORT_KIND = 240
 
 _CREDIT = struct.Struct("<Q")
+
+# Each frame is checked as it is sent, so this looks at three fields of `bireme.wire.header` only.
+_SIZES = struct.Struct("<5xB2xIQ")
+_START = MAGIC + bytes([VERSION])
 
 
 class TransportKind(IntEnum):
@@ -52,6 +56,21 @@ def check_frame(frame: Frame, limits: Limits) -> None:
         LocalProtocolError: The head is none, is a transport's own, states another payload size than
             the frame has, or exceeds the limits.
     """
+    head = frame.head
+    if len(head) >= HEADER_BYTES:
+        kind, body_bytes, payload_bytes = _SIZES.unpack_from(head)
+        if (
+            payload_bytes == frame.payload_bytes <= limits.max_payload_bytes
+            and len(head) == HEADER_BYTES + body_bytes <= HEADER_BYTES + limits.max_body_bytes
+            and kind < FIRST_TRANSPORT_KIND
+            and head.startswith(_START)
+        ):
+            return
+    _refuse_frame(frame, limits)
+
+
+def _refuse_frame(frame: Frame, limits: Limits) -> None:
+    """Say what is wrong with a frame, at leisure."""
     try:
         header = read_header(frame.head, limits)
     except RemoteProtocolError as error:

@@ -42,6 +42,9 @@ from bireme.wire.header import HEADER_BYTES
 
 __all__ = ("LinkOwner", "SocketLink")
 
+_SMALL_BYTES = 2048
+"""Up to here fresh memory costs less than what is used again."""
+
 _READS_PER_TURN = 16
 """After so many reads the poller looks at the other links."""
 
@@ -263,6 +266,8 @@ class SocketLink(Link):
             target = sink_target(self._owner.sink, self, head, payload_bytes)
             if target is not None:
                 return target
+        if payload_bytes <= _SMALL_BYTES:
+            return memoryview(bytearray(payload_bytes))
         self._pooled = self._owner.pool.take(payload_bytes)
         return self._pooled
 

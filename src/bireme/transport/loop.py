@@ -5,6 +5,7 @@ thread that is in `step`.
 """
 
 import contextlib
+import os
 import selectors
 import socket
 import time
@@ -22,6 +23,8 @@ class Watchable(Protocol):
         """Return the descriptor."""
 
 
+_Found = list[tuple[selectors.SelectorKey, int]]
+
 Ready = Callable[[bool, bool], None]
 """``ready(readable, writable)``; may be called once more after `Loop.forget`."""
 
@@ -29,14 +32,21 @@ Ready = Callable[[bool, bool], None]
 class Loop:
     """A selector, a list of things to do soon, and time limits.
 
+    Args:
+        spin_s: How long to look again and again before sleeping, as long as that pays: to wake a
+            sleeping thread costs more than a short exchange. 0 never does.
+
     Example:
         >>> loop = Loop(); loop.soon(lambda: print("done"))
         >>> loop.step(None)
         done
+        False
         >>> loop.close()
     """
 
-    def __init__(self) -> None:
+    def __init__(self, spin_s: float = 0.0) -> None:
+        self._spin_s = spin_s
+        self._spins = False
         self._selector = selectors.DefaultSelector()
         self._soon: deque[Callable[[], None]] = deque()
         self._limits: dict[object, tuple[float, Callable[[], None]]] = {}
@@ -100,7 +110,7 @@ class Loop:
                 now_s = time.monotonic()
                 next_s = max(min(limit[0] for limit in self._limits.values()) - now_s, 0.0)
                 timeout_s = next_s if timeout_s is None else min(timeout_s, next_s)
-            found = self._selector.select(timeout_s)
+            found = self._wait(timeout_s)
         finally:
             self._asleep = False
         woken = self._woken
@@ -113,6 +123,26 @@ class Loop:
         if self._limits:
             self._run_limits()
         return woken
+
+    def _wait(self, timeout_s: float | None) -> _Found:
+        """Wait for sockets, first awake and then asleep."""
+        if not self._spin_s or (timeout_s is not None and timeout_s <= self._spin_s):
+            return self._selector.select(timeout_s)
+        began_s = time.perf_counter()
+        if self._spins:
+            self._asleep = False
+            until_s = began_s + self._spin_s
+            while time.perf_counter() < until_s:
+                found = self._selector.select(0)
+                if found or self._soon or self._woken:
+                    return found
+                os.sched_yield()
+            self._asleep = True
+            if self._soon or self._woken:
+                return self._selector.select(0)
+        found = self._selector.select(timeout_s)
+        self._spins = time.perf_counter() - began_s < 4 * self._spin_s
+        return found
 
     def _run_soon(self) -> int:
         num_actions = len(self._soon)

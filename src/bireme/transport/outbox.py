@@ -52,6 +52,14 @@ class Outbox:
         self.queued_bytes += frame.payload_bytes
         heapq.heappush(self._heap, Waiting(-priority, self._number, frame, on_sent))
 
+    def may_pass(self, frame: Frame) -> bool:
+        """Return whether ``frame`` may leave without queueing, and if so take its credit."""
+        size_bytes = frame.payload_bytes
+        if self._heap or (size_bytes and not self.window.allows(size_bytes)):
+            return False
+        self.window.outstanding_bytes += size_bytes
+        return True
+
     def pop(self) -> Waiting | None:
         """Take the frame that leaves next, or None if there is none or it lacks credit."""
         heap = self._heap

@@ -14,7 +14,7 @@ from bireme.wire.limits import Limits
 
 __all__ = ("FrameReader", "FrameTaker")
 
-_STAGING_BYTES = 32 << 10
+_STAGING_BYTES = 64 << 10
 _READ_AHEAD_BYTES = 4 << 10
 """How much may be read behind a payload: the next head, and little of a payload to copy again."""
 

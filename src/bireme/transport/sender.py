@@ -11,7 +11,7 @@ from enum import Enum
 
 from bireme.errors import PeerLost
 from bireme.transport.base import Frame
-from bireme.transport.outbox import Outbox, Waiting
+from bireme.transport.outbox import Outbox
 from bireme.transport.seal import Seal
 from bireme.transport.streams import WOULD_BLOCK, Piece, Stream
 
@@ -91,10 +91,15 @@ class Sender:
         with self._lock:
             if self._state is not _State.OPEN:
                 raise PeerLost(self._reason)
-            self.outbox.push(frame, priority, on_sent)
-            writes = self._may_write()
-        if writes:
-            self._write()
+            if not self._may_write():
+                self.outbox.push(frame, priority, on_sent)
+                return
+            if self._own_frames or not self.outbox.may_pass(frame):
+                self.outbox.push(frame, priority, on_sent)
+            else:
+                self._count(frame)
+                self._add_frame(self._pieces, frame, on_sent)
+        self._write()
 
     def send_own(self, head: bytes) -> None:
         """Send a frame of the transport's own, ahead of the queue; drop it if nothing may leave."""
@@ -217,7 +222,8 @@ class Sender:
         with self._lock:
             pieces = self._pieces
             if self._state not in _OVER:
-                self._fill(pieces)
+                if self._own_frames or len(self.outbox):
+                    self._fill(pieces)
                 if not pieces and self._state is _State.ENDING and not len(self.outbox):
                     ended = self._ended = self._goodbye is None
                     if self._goodbye is not None:
@@ -241,10 +247,14 @@ class Sender:
             waiting = self.outbox.pop()
             if waiting is None:
                 break
-            size_bytes += len(waiting.frame.head) + waiting.frame.payload_bytes
-            self.num_sent += 1
-            self._add_frame(pieces, waiting)
+            size_bytes += self._count(waiting.frame)
+            self._add_frame(pieces, waiting.frame, waiting.on_sent)
+
+    def _count(self, frame: Frame) -> int:
+        size_bytes = len(frame.head) + frame.payload_bytes
+        self.num_sent += 1
         self.sent_bytes += size_bytes
+        return size_bytes
 
     def _add(self, pieces: list[Piece], head: bytes) -> None:
         """Append a head and its seal. The lock is held: seals are numbered."""
@@ -252,16 +262,21 @@ class Sender:
         if self._seal is not None:
             pieces.append(self._seal.seal(head))
 
-    def _add_frame(self, pieces: list[Piece], waiting: Waiting) -> None:
+    def _add_frame(self, pieces: list[Piece], frame: Frame, on_sent: Callback | None) -> None:
         """Append a frame and whom to tell when it has left. The lock is held."""
-        self._add(pieces, waiting.frame.head)
-        pieces += waiting.frame.payload
-        if waiting.on_sent is not None:
-            self._callbacks.append(waiting.on_sent)
+        self._add(pieces, frame.head)
+        pieces += frame.payload
+        if on_sent is not None:
+            self._callbacks.append(on_sent)
 
     def _advance(self, num_bytes: int) -> None:
         """Forget what has left."""
         pieces = self._pieces
+        if num_bytes == sum(map(len, pieces)):
+            pieces.clear()
+            if self._callbacks:
+                self._tell()
+            return
         num_whole = 0
         for piece in pieces:
             if num_bytes < len(piece):
@@ -269,10 +284,10 @@ class Sender:
             num_bytes -= len(piece)
             num_whole += 1
         del pieces[:num_whole]
-        if pieces:
-            if num_bytes:
-                pieces[0] = memoryview(pieces[0])[num_bytes:]
-            return
+        if num_bytes:
+            pieces[0] = memoryview(pieces[0])[num_bytes:]
+
+    def _tell(self) -> None:
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback()

@@ -14,10 +14,9 @@ from functools import partial
 from bireme.errors import RemoteProtocolError
 from bireme.transport.arena import Arena, Block, Segment, map_segment
 from bireme.transport.auth import Session
-from bireme.transport.base import ReceivedFrame
+from bireme.transport.base import Frame, ReceivedFrame
 from bireme.transport.framing import TransportKind, sink_target, transport_head
 from bireme.transport.link import LinkOwner, SocketLink
-from bireme.transport.outbox import Waiting
 from bireme.transport.seal import Seal
 from bireme.transport.sender import Sender
 from bireme.transport.streams import DescriptorStream, Piece, Stream
@@ -81,11 +80,10 @@ class SharedSender(Sender):
             if on_sent is not None:
                 on_sent()
 
-    def _add_frame(self, pieces: list[Piece], waiting: Waiting) -> None:
-        frame = waiting.frame
-        placed = self._place(waiting) if frame.payload_bytes > _INLINE_BYTES else None
+    def _add_frame(self, pieces: list[Piece], frame: Frame, on_sent: Callback | None) -> None:
+        placed = self._place(frame, on_sent) if frame.payload_bytes > _INLINE_BYTES else None
         if placed is None:
-            super()._add_frame(pieces, waiting)
+            super()._add_frame(pieces, frame, on_sent)
             return
         block, offset_bytes, on_returned = placed
         if block.segment.number not in self._announced:
@@ -101,21 +99,23 @@ class SharedSender(Sender):
         )
         self._add(pieces, transport_head(TransportKind.SHARED, notice + frame.head))
 
-    def _place(self, waiting: Waiting) -> tuple[Block, int, Callback | None] | None:
+    def _place(
+        self, frame: Frame, on_sent: Callback | None
+    ) -> tuple[Block, int, Callback | None] | None:
         """Find the payload in the arena or copy it there; None if there is no room."""
-        payload = waiting.frame.payload
+        payload = frame.payload
         found = self._arena.find(payload[0]) if len(payload) == 1 else None
         if found is not None:
-            return *found, waiting.on_sent
-        block = self._arena.take(waiting.frame.payload_bytes)
+            return *found, on_sent
+        block = self._arena.take(frame.payload_bytes)
         if block is None:
             return None
         memory, at = block.segment.view, block.start
         for piece in payload:
             memory[at : at + piece.nbytes] = piece
             at += piece.nbytes
-        if waiting.on_sent is not None:
-            self._callbacks.append(waiting.on_sent)
+        if on_sent is not None:
+            self._callbacks.append(on_sent)
         return block, block.start, None
 
     def _announce(self, pieces: list[Piece], segment: Segment) -> None:

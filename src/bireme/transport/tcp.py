@@ -5,6 +5,7 @@ polls them together.
 """
 
 import errno
+import itertools
 import logging
 import socket
 import threading
@@ -25,7 +26,7 @@ from bireme.transport.address import Address, parse_address
 from bireme.transport.arena import Arena, SharedBuffer
 from bireme.transport.auth import Credentials, Session
 from bireme.transport.base import Buffer, Link, LinkEvent, Transport, TransportOptions
-from bireme.transport.endpoints import bind, is_loopback, start_connecting
+from bireme.transport.endpoints import Endpoint, bind, is_loopback, resolve, start_connecting
 from bireme.transport.greeting import Greeting
 from bireme.transport.link import SocketLink
 from bireme.transport.loop import Loop
@@ -43,6 +44,9 @@ _LONGEST_PAUSE_S = 0.25
 _ACCEPT_PAUSE_S = 0.1
 _CONFIRM_S = 0.25
 """How long a closing transport waits for peers to end their side, once everything has been sent."""
+
+_SPIN_S = 50e-6
+"""How long a poll looks again before it sleeps, while answers come that fast. See `Loop`."""
 
 _TURN_S = 0.02
 """How long `connect` drives the loop, or waits for the thread that does, before it looks again."""
@@ -95,7 +99,7 @@ class SocketTransport(Transport):
             identity=self.options.identity,
             window_bytes=self.options.window_bytes,
         )
-        self._loop = Loop()
+        self._loop = Loop(_SPIN_S)
         self._stepping = threading.Lock()
         self._events: deque[LinkEvent] = deque()
         self._links: set[SocketLink] = set()
@@ -146,11 +150,8 @@ class SocketTransport(Transport):
         self._refuse_closed()
         deadline_s = time.monotonic() + timeout_s
         pause_s = _FIRST_PAUSE_S
-        while True:
-            attempt = _Attempt()
-            self.soon(partial(self._begin, attempt, parsed, address, deadline_s))
-            self._drive(attempt.done, deadline_s + _TURN_S)
-            attempt.abandoned = not attempt.done.is_set()
+        for number in itertools.count():
+            attempt = self._attempt(number, parsed, address, deadline_s)
             if attempt.link is not None:
                 return attempt.link
             if isinstance(attempt.error, AuthError | ConfigError):
@@ -162,6 +163,22 @@ class SocketTransport(Transport):
                 raise PeerLost(f"cannot reach {address} within {timeout_s:g} s: {reason}")
             self._drive(threading.Event(), time.monotonic() + pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        raise AssertionError("counting ended")
+
+    def _attempt(self, number: int, address: Address, remote: str, deadline_s: float) -> _Attempt:
+        """Try to connect once, to each of a name's endpoints in turn."""
+        attempt = _Attempt()
+        try:
+            # Here and not in the polling thread: a name service may take its time.
+            endpoints = resolve(address)
+        except (OSError, UnicodeError) as error:
+            attempt.fail(PeerLost(f"{error}"))
+            return attempt
+        endpoint = endpoints[number % len(endpoints)]
+        self.soon(partial(self._begin, attempt, endpoint, address, remote, deadline_s))
+        self._drive(attempt.done, deadline_s + _TURN_S)
+        attempt.abandoned = not attempt.done.is_set()
+        return attempt
 
     def poll(self, timeout_s: float | None) -> list[LinkEvent]:
         """See `Transport.poll`."""
@@ -192,7 +209,7 @@ class SocketTransport(Transport):
     def allocate(self, size_bytes: int) -> Buffer:
         """See `Transport.allocate`.
 
-        Shared memory, once there is a link that uses it.
+        Shared memory, once a ``shm+unix://`` address has been listened at or connected to.
         """
         if self._shares:
             block = self._arena.take(size_bytes)
@@ -228,7 +245,9 @@ class SocketTransport(Transport):
         while self._links:
             all_sent = all(link.said_goodbye for link in self._links)
             limit_s = self.options.linger_s
-            left_s = began_s + (min(limit_s, _CONFIRM_S) if all_sent else limit_s) - time.monotonic()
+            left_s = (
+                began_s + (min(limit_s, _CONFIRM_S) if all_sent else limit_s) - time.monotonic()
+            )
             if left_s <= 0:
                 break
             self._loop.step(min(left_s, _CONFIRM_S))
@@ -288,13 +307,20 @@ class SocketTransport(Transport):
         if len(unproven) >= self.options.max_unproven:
             self._end_greeting(unproven[0], PeerLost("too many unproven connections"))
 
-    def _begin(self, attempt: _Attempt, address: Address, remote: str, deadline_s: float) -> None:
+    def _begin(
+        self,
+        attempt: _Attempt,
+        endpoint: Endpoint,
+        address: Address,
+        remote: str,
+        deadline_s: float,
+    ) -> None:
         if self._closed or attempt.abandoned:
             attempt.fail(PeerLost("the transport was closed"))
             return
         try:
             greeting = Greeting(
-                start_connecting(address),
+                start_connecting(endpoint),
                 self._credentials,
                 client=True,
                 shared=address.scheme == "shm+unix",
@@ -318,7 +344,8 @@ class SocketTransport(Transport):
         self._greetings[greeting] = attempt
         advance = partial(self._advance, greeting, address, remote)
         self._loop.watch(greeting, advance, writing=greeting.wants_writing)
-        late = PeerLost(f"no handshake within {self.options.handshake_timeout_s:g} s")
+        left_s = deadline_s - time.monotonic()
+        late = PeerLost(f"no handshake within {left_s:.2g} s")
         self._loop.limit(greeting, deadline_s, partial(self._end_greeting, greeting, late))
 
     def _advance(
@@ -358,7 +385,6 @@ class SocketTransport(Transport):
         stream = greeting.stream
         assert stream is not None
         if isinstance(stream, DescriptorStream):
-            self._shares = True
             return SharedLink(
                 self,
                 stream,
@@ -412,6 +438,7 @@ class SocketTransport(Transport):
         parsed = parse_address(address)
         if parsed.scheme == "inproc":
             raise ConfigError(f"{address}: inproc addresses need an InprocTransport")
+        self._shares = self._shares or parsed.scheme == "shm+unix"
         return parsed
 
     def _refuse_closed(self) -> None:

@@ -177,9 +177,7 @@ class _Keyed:
     ) -> "_Keyed":
         optimizer = spec.build([param], key)
         if state:
-            optimizer.state[param] = {
-                name: _fitted(value, param) for name, value in state.items()
-            }
+            optimizer.state[param] = {name: _fitted(value, param) for name, value in state.items()}
         return cls(param, optimizer)
 
     def state(self) -> dict[str, object]:

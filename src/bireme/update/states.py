@@ -79,7 +79,14 @@ def unpack(raw: bytes) -> dict[Key, dict[str, object]]:
     try:
         tensors = load_bytes(raw)
         return _read(json.loads(bytes(tensors.pop(_HEADER).numpy())), tensors)
-    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+    except (
+        SafetensorError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RuntimeError,
+    ) as error:
         raise DataError(f"a piece of optimizer state is unreadable: {error!r}") from error
 
 
@@ -142,9 +149,7 @@ def _taken_apart(states: States) -> tuple[list[dict[str, object]], dict[str, tor
     tensors: dict[str, torch.Tensor] = {}
     keys: list[dict[str, object]] = []
     for number, (key, state) in enumerate(states.items()):
-        entry = {
-            name: _packed(f"{number}.{name}", value, tensors) for name, value in state.items()
-        }
+        entry = {name: _packed(f"{number}.{name}", value, tensors) for name, value in state.items()}
         keys.append({"key": key, "state": entry})
     return keys, tensors
 

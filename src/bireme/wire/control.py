@@ -86,7 +86,7 @@ class JobConfig(_Part, frozen=True):
     replace_timeout_s: _Positive = 300.0
     resend_timeout_s: _Positive = 5.0
     heartbeat_interval_s: _Positive = 0.25
-    heartbeat_timeout_s: _Positive = 5.0
+    heartbeat_timeout_s: _Positive = 20.0
     max_payload_bytes: Number = 1 << 30
 
 

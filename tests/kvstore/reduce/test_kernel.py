@@ -12,7 +12,7 @@ def plan(jobs, stream=False) -> Plan:
     """Jobs are pairs of lists of arrays: values and targets."""
     addresses = [array.ctypes.data for job in jobs for arrays in job for array in arrays]
     table = [(len(values), len(outs), values[0].size) for values, outs in jobs]
-    return Plan(jobs[0][0][0].dtype if jobs else np.dtype("f4"), addresses, table, stream)
+    return Plan(jobs[0][0][0].dtype.name if jobs else "float32", addresses, table, stream)
 
 
 @pytest.mark.parametrize("stream", [False, True])

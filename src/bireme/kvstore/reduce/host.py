@@ -1,15 +1,15 @@
-"""Sums on the CPU: a compiled plan for whole batches, torch for what numba cannot read."""
+"""Sums on the CPU: a compiled plan for whole batches, torch for what it cannot read."""
 
 from collections.abc import Sequence
+from functools import cache
 
-import numpy as np
 import torch
 
 from bireme.kvstore.base import Key
 from bireme.kvstore.reduce.base import Sum
 from bireme.kvstore.reduce.crew import Crew
 from bireme.kvstore.reduce.kernel import Plan
-from bireme.update.layout import HALF_DTYPES
+from bireme.kvstore.reduce.lines import can_add
 
 __all__ = ("HostReducer",)
 
@@ -17,7 +17,7 @@ __all__ = ("HostReducer",)
 _CREW_BYTES = 512 * 1024
 # From here the targets of one call would drive each other out of the cache.
 _STREAM_BYTES = 8 * 1024 * 1024
-# Of a half-type sum, which passes through a float32 buffer.
+# Of a half-type sum in torch, which passes through a float32 buffer.
 _BLOCK_ELEMENTS = 64 * 1024
 
 
@@ -43,7 +43,7 @@ class HostReducer:
         with torch.no_grad():
             for job in jobs:
                 dtype = job.values[0].dtype
-                if dtype in HALF_DTYPES:
+                if not can_add(_kind(dtype)):
                     _sum_halves(job)
                     continue
                 if dtype not in batches:
@@ -106,7 +106,7 @@ class _Batch:
     def run(self, crew: Crew) -> None:
         _wait_for(self.sources)
         stream = self.out_bytes >= _STREAM_BYTES
-        plan = Plan(_numpy_dtype(self.dtype), self.addresses, self.jobs, stream)
+        plan = Plan(_kind(self.dtype), self.addresses, self.jobs, stream)
         num_threads = torch.get_num_threads() if self.num_bytes >= _CREW_BYTES else 1
         crew.run(plan.run, num_threads)
         # The kernel writes behind torch's back, and autograd must know that values changed.
@@ -130,8 +130,9 @@ def _wait_for(sources: set[torch.device]) -> None:
         torch.cuda.current_stream(device).synchronize()
 
 
-def _numpy_dtype(dtype: torch.dtype) -> "np.dtype[np.generic]":
-    return np.dtype(str(dtype).removeprefix("torch."))
+@cache
+def _kind(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _sum_halves(job: Sum) -> None:

@@ -1,17 +1,13 @@
-"""Sums and copies dense CPU tensors at the speed of memory: the inner loops of the host reducer.
+"""Sums and copies dense CPU tensors at the speed of memory: the work of the host reducer.
 
-Serial kernels compiled by numba on first use. They release the interpreter's lock and share out
-their work through a counter, so any number of threads may run one plan together.
-
-* A plan carries many jobs as one table of addresses, so a hundred small keys cost like one.
-* A span is summed in a buffer of the first-level cache and then written to every target, so
-  each input is read once and each target written once.
-* Targets that do not fit the cache are written past it ("streamed"), which saves reading them
-  first: 1.2 to 1.6 times faster for 40 MB.
-* Loops index arrays that begin at zero; an index with an offset would not be vectorised.
+Serial code compiled by numba on first use, once for each element type. It releases the
+interpreter's lock and shares out its work through a counter, so any number of threads may run
+one plan together. A plan carries many jobs as one table of addresses, so a hundred small keys
+cost like one. What happens to a block of memory is in :mod:`bireme.kvstore.reduce.lines`.
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeVar, cast
 
 import numba
@@ -19,15 +15,17 @@ import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import extending, types
 
+from bireme.kvstore.reduce.lines import ITEM_BYTES, LINE_BYTES, add_blocks, code_for
+
 __all__ = ("Plan",)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 # What a thread takes at a time: long enough for the processor's prefetcher, short enough to
 # share out evenly.
-_ITEM_BYTES = 64 * 1024
-_SPAN_BYTES = 16 * 1024
-_LINE_BYTES = 64
+_PIECE_BYTES = 64 * 1024
+# Fits the registers of any vector unit, also when half types are widened.
+_BLOCK_BYTES = 128
 
 
 class Plan:
@@ -36,36 +34,36 @@ class Plan:
     The caller keeps the memory alive until every :meth:`run` has returned.
 
     Args:
-        dtype: Element type; one of numpy's, so no half types.
+        kind: Name of the element type, as torch calls it.
         addresses: For each job its values' addresses, then its targets'.
         jobs: For each job its numbers of values, of targets, and of elements.
-        stream: Write past the cache.
+        stream: Write past the cache where targets are aligned to its lines.
 
     Example:
         >>> a, b, out = np.ones(3), np.ones(3), np.zeros(3)
-        >>> Plan(a.dtype, [each.ctypes.data for each in (a, b, out)], [(2, 1, 3)]).run()
+        >>> Plan("float64", [each.ctypes.data for each in (a, b, out)], [(2, 1, 3)]).run()
         >>> out
         array([2., 2., 2.])
     """
 
-    __slots__ = ("_addresses", "_cursor", "_jobs", "_like", "_stream")
+    __slots__ = ("_addresses", "_cursor", "_jobs", "_run", "_stream")
 
     def __init__(
         self,
-        dtype: np.dtype[Any],
+        kind: str,
         addresses: list[int],
         jobs: list[tuple[int, int, int]],
         stream: bool = False,
     ) -> None:
+        self._run = _compiled(kind)
         self._addresses = np.array(addresses, np.int64)
         self._jobs = np.array(jobs, np.int64).reshape(-1, 3)
         self._cursor = np.zeros(1, np.int64)
-        self._like = np.empty(0, dtype)
         self._stream = stream
 
     def run(self) -> None:
         """Work until nothing is left to take; call it from as many threads as shall help."""
-        _run(self._addresses, self._jobs, self._cursor, self._stream, self._like)
+        self._run(self._addresses, self._jobs, self._cursor, self._stream)
 
 
 def _jit(function: F) -> F:
@@ -82,16 +80,6 @@ def _intrinsic(function: Callable[..., Any]) -> Any:
 
 
 @_intrinsic
-def _pointer(context: Any, address: Any, like: Any) -> Any:
-    """Return ``address`` as a pointer to elements of ``like``."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
-
-    return types.CPointer(like.dtype)(address, like), generate  # type: ignore[no-untyped-call]
-
-
-@_intrinsic
 def _take(context: Any, address: Any) -> Any:
     """Add one to the int64 at ``address`` atomically; return what it was."""
 
@@ -100,21 +88,6 @@ def _take(context: Any, address: Any) -> Any:
         return builder.atomic_rmw("add", pointer, ir.Constant(ir.IntType(64), 1), "monotonic")
 
     return types.int64(types.int64), generate
-
-
-@_intrinsic
-def _stream_line(context: Any, target: Any, source: Any) -> Any:
-    """Copy 64 bytes past the cache; ``target`` is a multiple of 64."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        line = ir.VectorType(ir.IntType(32), 16).as_pointer()
-        loaded = builder.load(builder.inttoptr(args[1], line), align=1)
-        store = builder.store(loaded, builder.inttoptr(args[0], line), align=64)
-        hint = builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)])
-        store.set_metadata("nontemporal", hint)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), generate
 
 
 @_intrinsic
@@ -129,103 +102,43 @@ def _fence(context: Any) -> Any:
 
 
 @_jit
-def _view(address: Any, length: Any, like: Any) -> Any:
-    return numba.carray(_pointer(address, like), length)  # type: ignore[attr-defined]
+def _may_stream(targets: Any) -> Any:
+    for address in targets:
+        if address % LINE_BYTES:
+            return False
+    return True
 
 
-@_jit
-def _run(addresses: Any, jobs: Any, cursor: Any, stream: Any, like: Any) -> None:
-    item = _ITEM_BYTES // like.itemsize
-    space = np.empty(_SPAN_BYTES + _LINE_BYTES, np.uint8)
-    buffer = (space.ctypes.data + _LINE_BYTES - 1) // _LINE_BYTES * _LINE_BYTES
-    job, first, at = -1, 0, 0
-    count = 0
-    while True:
-        number = _take(cursor.ctypes.data)
-        while number >= first + count:
-            if job >= 0:
-                at += jobs[job, 0] + jobs[job, 1]
-            job += 1
-            if job == jobs.shape[0]:
-                _fence()
-                return
-            first += count
-            count = (jobs[job, 2] + item - 1) // item
-        start = (number - first) * item
-        length = min(item, jobs[job, 2] - start)
-        _run_item(addresses[at:], jobs[job], start, length, buffer, stream, like)
+@cache
+def _compiled(kind: str) -> Callable[[Any, Any, Any, bool], None]:
+    item, code = ITEM_BYTES[kind], code_for(kind)
 
+    # Numba sees `item` and `code` as constants, so each type has code of its own.
+    def run(addresses: Any, jobs: Any, cursor: Any, stream: Any) -> None:
+        job, first, at, count = -1, 0, 0, 0
+        while True:
+            number = _take(cursor.ctypes.data)
+            while number >= first + count:
+                if job >= 0:
+                    at += jobs[job, 0] + jobs[job, 1]
+                job += 1
+                if job == jobs.shape[0]:
+                    _fence()
+                    return
+                first += count
+                count = (jobs[job, 2] * item + _PIECE_BYTES - 1) // _PIECE_BYTES
+            values, targets = jobs[job, 0], jobs[job, 1]
+            low = (number - first) * _PIECE_BYTES
+            high = min(low + _PIECE_BYTES, jobs[job, 2] * item)
+            past = stream and _may_stream(addresses[at + values : at + values + targets])
+            table = addresses.ctypes.data + 8 * at
+            sizes = jobs.ctypes.data + 8 * 3 * job
+            blocks = (high - low) // _BLOCK_BYTES
+            add_blocks(code, _BLOCK_BYTES, table, sizes, low, blocks, past)
+            low += blocks * _BLOCK_BYTES
+            lines = (high - low) // LINE_BYTES
+            add_blocks(code, LINE_BYTES, table, sizes, low, lines, past)
+            low += lines * LINE_BYTES
+            add_blocks(code, item, table, sizes, low, (high - low) // item, False)
 
-@_jit
-def _run_item(
-    addresses: Any, job: Any, start: Any, length: Any, buffer: Any, stream: Any, like: Any
-) -> None:
-    num_values, num_targets = job[0], job[1]
-    span = _SPAN_BYTES // like.itemsize
-    for low in range(start, start + length, span):
-        size = min(span, start + length - low)
-        offset = low * like.itemsize
-        source = addresses[0] + offset
-        if num_values > 1:
-            _sum_span(addresses, num_values, offset, _view(buffer, size, like), like)
-            source = buffer
-        for target in range(num_values, num_values + num_targets):
-            if stream:
-                _stream_span(addresses[target] + offset, source, size, like)
-            else:
-                _copy_span(addresses[target] + offset, source, size, like)
-
-
-@_jit
-def _sum_span(addresses: Any, num_values: Any, offset: Any, total: Any, like: Any) -> None:
-    size = total.shape[0]
-    a = _view(addresses[0] + offset, size, like)
-    b = _view(addresses[1] + offset, size, like)
-    done = 2
-    if num_values >= 4:
-        c = _view(addresses[2] + offset, size, like)
-        d = _view(addresses[3] + offset, size, like)
-        done = 4
-        for i in range(size):
-            total[i] = a[i] + b[i] + c[i] + d[i]
-    else:
-        for i in range(size):
-            total[i] = a[i] + b[i]
-    while done + 4 <= num_values:
-        a = _view(addresses[done] + offset, size, like)
-        b = _view(addresses[done + 1] + offset, size, like)
-        c = _view(addresses[done + 2] + offset, size, like)
-        d = _view(addresses[done + 3] + offset, size, like)
-        done += 4
-        for i in range(size):
-            total[i] = total[i] + a[i] + b[i] + c[i] + d[i]
-    while done < num_values:
-        a = _view(addresses[done] + offset, size, like)
-        done += 1
-        for i in range(size):
-            total[i] += a[i]
-
-
-@_jit
-def _copy_span(target: Any, source: Any, size: Any, like: Any) -> None:
-    to = _view(target, size, like)
-    of = _view(source, size, like)
-    for i in range(size):
-        to[i] = of[i]
-
-
-@_jit
-def _stream_span(target: Any, source: Any, size: Any, like: Any) -> None:
-    # An element that straddles two lines cannot be streamed; torch never makes one, but a view
-    # of foreign memory may.
-    head = min(size, (-target % _LINE_BYTES) // like.itemsize)
-    lines = (size - head) * like.itemsize // _LINE_BYTES
-    if target % like.itemsize:
-        head, lines = size, 0
-    _copy_span(target, source, head, like)
-    moved = head * like.itemsize
-    for _ in range(lines):
-        _stream_line(target + moved, source + moved)
-        moved += _LINE_BYTES
-    done = moved // like.itemsize
-    _copy_span(target + moved, source + moved, size - done, like)
+    return _jit(run)

@@ -1,0 +1,1 @@
+"""Stores over a parameter server: a worker's side of them."""

@@ -1,0 +1,144 @@
+"""What servers keep for a store's keys, gathered to whole values by key, and given back.
+
+Called by :class:`~bireme.kvstore.dist.server_optimizer.ServerOptimizer`. Pieces travel in groups,
+so that no message grows with the model.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import torch
+
+from bireme.kvstore.base import Key
+from bireme.kvstore.dist.entry import DistEntry, SlotSpan
+from bireme.node.pieces import pack, unpack
+from bireme.node.tickets import Slot
+from bireme.node.worker import WorkerClient
+from bireme.wire.messages import CommandKind
+
+__all__ = ("gather", "overwrite", "scatter")
+
+_GROUP_BYTES = 16 << 20
+"""Bytes of values whose state travels together: a few times as much for most optimizers."""
+
+State = Mapping[str, object]
+
+
+def gather(
+    client: WorkerClient, store: int, entries: Sequence[DistEntry], timeout_s: float
+) -> dict[Key, dict[str, object]]:
+    """Return the optimizer's state of every key that has one, in the shape of its value.
+
+    Raises:
+        StateError: The servers run no optimizer.
+    """
+    found: dict[Slot, State] = {}
+    for group in _groups(entries):
+        body = {"slots": [list(span.slot) for _, span in group]}
+        answers = client.command(store, CommandKind.SAVE_STATE, body, timeout_s)
+        for _, raw in answers.values():
+            found |= unpack(raw)
+    return {
+        entry.key: _merged(entry, parts)
+        for entry in entries
+        if any(parts := [found.get(span.slot, {}) for span in entry.spans])
+    }
+
+
+def scatter(
+    client: WorkerClient,
+    store: int,
+    entries: Sequence[DistEntry],
+    states: Mapping[Key, State],
+    timeout_s: float,
+) -> None:
+    """Replace all state on the servers by ``states``, which fit the keys."""
+    body: dict[str, object] = {"first": True}
+    for group in _groups(entries) or [[]]:
+        pieces = {
+            span.slot: (entry, _part(entry, span, states[entry.key]))
+            for entry, span in group
+            if entry.key in states
+        }
+        _send(client, store, body, pieces, timeout_s)
+        body = {}
+
+
+def overwrite(
+    client: WorkerClient,
+    store: int,
+    values: Sequence[tuple[DistEntry, torch.Tensor]],
+    timeout_s: float,
+) -> None:
+    """Replace whole values, which are dense and fit their keys."""
+    flats = {entry.key: value.detach().cpu().reshape(-1) for entry, value in values}
+    for group in _groups([entry for entry, _ in values]):
+        pieces = {
+            span.slot: (entry, {"value": _cut(flats[entry.key], span)}) for entry, span in group
+        }
+        _send(client, store, {"values": True}, pieces, timeout_s)
+
+
+def _send(
+    client: WorkerClient,
+    store: int,
+    body: Mapping[str, object],
+    pieces: Mapping[Slot, tuple[DistEntry, State]],
+    timeout_s: float,
+) -> None:
+    by_server: dict[int, dict[Slot, State]] = {}
+    for slot, (entry, state) in pieces.items():
+        server = entry.spans[slot[1]].server
+        by_server.setdefault(server, {})[slot] = state
+    packed = {server: pack(states) for server, states in by_server.items()}
+    client.command(store, CommandKind.LOAD_STATE, body, timeout_s, packed)
+
+
+def _groups(entries: Iterable[DistEntry]) -> list[list[tuple[DistEntry, SlotSpan]]]:
+    groups: list[list[tuple[DistEntry, SlotSpan]]] = []
+    room = 0
+    for entry, span in _spans(entries):
+        size_bytes = span.length * entry.layout.dtype.itemsize
+        if not groups or size_bytes > room:
+            groups.append([])
+            room = _GROUP_BYTES
+        groups[-1].append((entry, span))
+        room -= size_bytes
+    return groups
+
+
+def _spans(entries: Iterable[DistEntry]) -> Iterator[tuple[DistEntry, SlotSpan]]:
+    for entry in entries:
+        for span in entry.spans:
+            yield entry, span
+
+
+def _merged(entry: DistEntry, parts: Sequence[State]) -> dict[str, object]:
+    first = next(part for part in parts if part)
+    return {name: _whole(entry, [part.get(name) for part in parts]) for name in first}
+
+
+def _whole(entry: DistEntry, pieces: Sequence[object]) -> object:
+    """Join the pieces of one state; a slot that was never updated counts as zeros."""
+    one = next((piece for piece in pieces if piece is not None), None)
+    if len(pieces) == 1 or not isinstance(one, torch.Tensor) or one.dim() == 0:
+        return one
+    flats = [
+        piece.reshape(-1) if isinstance(piece, torch.Tensor) else one.new_zeros(span.length)
+        for piece, span in zip(pieces, entry.spans, strict=True)
+    ]
+    return torch.cat(flats).view(entry.layout.shape)
+
+
+def _part(entry: DistEntry, span: SlotSpan, state: State) -> dict[str, object]:
+    return {name: _slice(entry, span, value) for name, value in state.items()}
+
+
+def _slice(entry: DistEntry, span: SlotSpan, value: object) -> object:
+    if not isinstance(value, torch.Tensor) or value.dim() == 0:
+        return value
+    value = value.detach().to_dense().cpu() if value.is_sparse else value.detach().cpu()
+    return _cut(value.reshape(-1), span) if value.shape == entry.layout.shape else value
+
+
+def _cut(flat: torch.Tensor, span: SlotSpan) -> torch.Tensor:
+    return flat[span.offset : span.offset + span.length]

@@ -1,0 +1,107 @@
+"""A process's membership of a job, which all its distributed stores share."""
+
+import atexit
+import sys
+from collections.abc import Callable
+
+from bireme.errors import BiremeError, StateError
+from bireme.kvstore.dist.store import NUMBERS_OF_STORE, DistStore
+from bireme.kvstore.reduce import DeviceReducer, HostReducer
+from bireme.node.worker import WorkerClient
+from bireme.types.choices import Consistency
+
+__all__ = ("DIST_TYPES", "Session")
+
+DIST_TYPES: dict[str, tuple[Consistency, bool]] = {
+    "dist": (Consistency.SYNC, False),
+    "dist_sync": (Consistency.SYNC, False),
+    "dist_async": (Consistency.ASYNC, False),
+    "dist_sync_device": (Consistency.SYNC, True),
+    "dist_device_sync": (Consistency.SYNC, True),
+    "dist_async_device": (Consistency.ASYNC, True),
+    "dist_device_async": (Consistency.ASYNC, True),
+}
+"""Each type's consistency between workers, and whether a worker sums on its devices."""
+
+
+class Session:
+    """Joins a job as a worker, makes stores, and leaves when the last of them is closed.
+
+    Args:
+        client: Not yet ready.
+        start_timeout_s: How long to wait for the rest of the job.
+        exit_timeout_s: Limit of the farewell.
+        after: Called once after the worker has left.
+
+    Guarantees:
+        A process that ends without closing its stores leaves all the same: in good order when the
+        script came to its end, as a failure when an exception ended it.
+    """
+
+    def __init__(
+        self,
+        client: WorkerClient,
+        *,
+        start_timeout_s: float,
+        exit_timeout_s: float,
+        after: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._client = client
+        self._exit_timeout_s = exit_timeout_s
+        self._after = after
+        self._num_made = 0
+        self._num_open = 0
+        self.ended = False
+        self._start = client.ready(start_timeout_s)
+        atexit.register(self._at_exit)
+
+    def store(self, kind: str) -> DistStore:
+        """Make a store; its number is its place in the order of creation.
+
+        Raises:
+            StateError: The process has left the job already.
+        """
+        if self.ended:
+            raise StateError(
+                "this process has left the job, since its last store was closed; keep one open "
+                "for as long as the script needs any"
+            )
+        consistency, on_devices = DIST_TYPES[kind]
+        host = HostReducer()
+        store = DistStore(
+            kind,
+            self._num_made * NUMBERS_OF_STORE,
+            self._client,
+            self._start,
+            consistency=consistency,
+            bank=DeviceReducer(host) if on_devices else host,
+            on_close=self._store_closed,
+        )
+        self._num_made += 1
+        self._num_open += 1
+        return store
+
+    def _store_closed(self) -> None:
+        self._num_open -= 1
+        if self._num_open == 0:
+            self._leave("")
+
+    def _leave(self, reason: str) -> None:
+        if self.ended:
+            return
+        self.ended = True
+        atexit.unregister(self._at_exit)
+        try:
+            self._client.leave(self._exit_timeout_s, reason)
+        finally:
+            self._after()
+
+    def _at_exit(self) -> None:
+        failure = getattr(sys, "last_value", None)
+        try:
+            if failure is None:
+                self._client.flush()
+            self._leave("" if failure is None else f"{type(failure).__name__}: {failure}")
+        except BiremeError as error:
+            # Too late to raise: the interpreter is on its way out, and its status is settled.
+            print(f"bireme: while leaving the job: {error}", file=sys.stderr)

@@ -1,0 +1,391 @@
+"""The stores that span processes: ``dist_sync``, ``dist_async`` and their ``_device`` forms."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from bireme.compress.base import Compressor
+from bireme.compress.factory import create as create_compressor
+from bireme.errors import ConfigError, StateError, UnsupportedError
+from bireme.kvstore import calls
+from bireme.kvstore.base import Key, KVStore, Updater, Values
+from bireme.kvstore.calls import Pull, Push
+from bireme.kvstore.dist.agreement import Agreement
+from bireme.kvstore.dist.directory import Directory
+from bireme.kvstore.dist.entry import DistEntry
+from bireme.kvstore.dist.receiving import Receipt
+from bireme.kvstore.dist.rows import as_rows, pull_rows
+from bireme.kvstore.dist.sending import Sender
+from bireme.kvstore.dist.server_optimizer import ServerOptimizer
+from bireme.kvstore.keys import group, to_keys
+from bireme.kvstore.reduce import Reducer
+from bireme.kvstore.reduce.overlap import are_disjoint
+from bireme.node.tickets import Place, Slot
+from bireme.node.worker import PushItem, WorkerClient
+from bireme.update import Layout, OptimizerSpec
+from bireme.types.choices import Consistency
+from bireme.types.nodes import SCHEDULER
+from bireme.wire.messages import Start
+
+__all__ = ("NUMBERS_OF_STORE", "DistStore")
+
+NUMBERS_OF_STORE = 2
+"""Store numbers that one store uses: its own, and one for agreements between its workers."""
+
+
+class DistStore(KVStore):
+    """A keyed store whose values live on servers, shared by all workers of a job.
+
+    With ``sync`` consistency a push belongs to a round of its key, and the round is complete when
+    every worker has pushed: a pull after it sees the sum of all (or what the optimizer made of
+    it), the same bits on every worker. With ``async`` each push is applied when it arrives, which
+    needs an optimizer on the servers.
+
+    Args:
+        name: What :attr:`type` says.
+        number: Number of the store within the job, in order of creation on every worker; the next
+            ``NUMBERS_OF_STORE - 1`` are the store's too.
+        client: The worker's link to the job.
+        start: How the job began.
+        consistency: Of every key.
+        bank: Sums the values of this process's devices.
+        on_close: Called once after the worker has left.
+
+    Guarantees:
+        Those of :class:`~bireme.kvstore.base.KVStore`. Every wait has the job's limit, and its
+        error names who is missing. ``push`` returns at once; an error of an earlier push is raised
+        by the next call that waits, at the latest by :meth:`wait_all` or :meth:`close`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        number: int,
+        client: WorkerClient,
+        start: Start,
+        *,
+        consistency: Consistency,
+        bank: Reducer,
+        on_close: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._name = name
+        self._client = client
+        self._limits = start.config
+        self._num_workers = start.config.num_workers
+        self._directory = Directory(client, number, consistency, start.config)
+        self._agreement = Agreement(client, number + 1, start.config)
+        self._optimizer = ServerOptimizer(client, self._directory, self._agreement, start.config)
+        self._sender = Sender(bank)
+        self._on_close = on_close
+        self._closed = False
+
+    @property
+    def type(self) -> str:
+        """The lower-cased name the store was created under."""
+        return self._name
+
+    @property
+    def rank(self) -> int:
+        """This worker's number, in the order of launch."""
+        return self._client.rank
+
+    @property
+    def num_workers(self) -> int:
+        """How many workers the job was launched with."""
+        return self._num_workers
+
+    @property
+    def spans_processes(self) -> bool:
+        """Always: values live on servers."""
+        return True
+
+    @property
+    def meets_in_rounds(self) -> bool:
+        """Whether the store is synchronous."""
+        return self._directory.consistency is Consistency.SYNC
+
+    def sum_over_workers(self, name: str, value: torch.Tensor) -> torch.Tensor:
+        """Return the sum of every worker's ``value``, whatever the store does with pushes."""
+        self._refuse_closed()
+        if self._num_workers == 1:
+            return value.clone()
+        return self._agreement.sum(name, value)
+
+    def is_capable(self, capability: str) -> bool:
+        """Return whether the store has ``capability``: true of ``"optimizer"``."""
+        super().is_capable(capability)
+        return True
+
+    def init(self, key: Key | Sequence[Key], value: Values) -> None:
+        """Give ``key`` its first value, rank 0's; other ranks only say what it looks like."""
+        keys, is_list = to_keys(key)
+        self._refuse_closed()
+        if keys:
+            self._directory.add(calls.first_values(keys, is_list, value))
+            self._optimizer.refresh()
+
+    def push(self, key: Key | Sequence[Key], value: Values, priority: int = 0) -> None:
+        """Send ``value`` to the servers; returns when it has been copied."""
+        entries, pushes = self._pushes(key, value)
+        items = self._items(entries, pushes, borrow=False)
+        self._client.push(items, self._limits.push_timeout_s, priority=priority)
+
+    def pull(
+        self, key: Key | Sequence[Key], out: Values | None = None, priority: int = 0
+    ) -> torch.Tensor | list[torch.Tensor] | None:
+        """Write the current value into every ``out``, or return a copy of it."""
+        keys, is_list, entries = self._found(key)
+        if out is None:
+            values = {
+                entry.key: torch.empty(entry.layout.shape, dtype=entry.layout.dtype)
+                for entry in entries
+            }
+            self._pull([(entry, [values[entry.key]]) for entry in entries], priority)
+            for entry in entries:
+                if entry.layout.row_sparse:
+                    values[entry.key] = as_rows(values[entry.key])
+            return [values[each] for each in keys] if is_list else values[keys[0]]
+        targets = calls.pulls(entries, keys, is_list, out)
+        self._pull(_targets(entries, targets), priority)
+        return None
+
+    def pushpull(
+        self,
+        key: Key | Sequence[Key],
+        value: Values,
+        out: Values | None = None,
+        priority: int = 0,
+    ) -> None:
+        """Push ``value``, then write the result into ``out`` (into ``value`` when ``None``)."""
+        entries, pushes = self._pushes(key, value)
+        keys, is_list = to_keys(key)
+        targets = calls.pulls(entries, keys, is_list, value if out is None else out)
+        borrow = _may_borrow(pushes, targets)
+        items = self._items(entries, pushes, borrow=borrow)
+        receipts, places = _receipts(_targets(entries, targets))
+        self._client.pushpull(items, places, self._limits.pull_timeout_s, priority=priority)
+        for receipt in receipts:
+            receipt.finish()
+
+    def broadcast(
+        self, key: Key | Sequence[Key], value: Values, out: Values, priority: int = 0
+    ) -> None:
+        """Initialise ``key`` with rank 0's ``value`` and write it into every ``out``."""
+        keys, is_list = to_keys(key)
+        self._refuse_closed()
+        if not keys:
+            return
+        first = calls.first_values(keys, is_list, value)
+        for each, outs in group(keys, is_list, out, "out").items():
+            calls.check_outs(each, Layout.of(each, first[each]), outs)
+        self.init(key, value)
+        self.pull(key, out, priority)
+
+    def row_sparse_pull(
+        self,
+        key: Key | Sequence[Key],
+        out: Values | None = None,
+        row_ids: Values | None = None,
+        priority: int = 0,
+    ) -> torch.Tensor | list[torch.Tensor] | None:
+        """Fetch only the rows ``row_ids`` of a value, as a row-sparse tensor."""
+        if row_ids is None:
+            raise ConfigError("row_sparse_pull needs row_ids; use pull for whole values")
+        keys, is_list, entries = self._found(key)
+        wanted = calls.row_pulls(entries, keys, is_list, out, row_ids)
+        results = {}
+        for entry, pull in zip(entries, wanted, strict=True):
+            taken = [
+                pull_rows(self._client, entry, rows, self._limits.pull_timeout_s)
+                for rows in pull.rows
+            ]
+            results[entry.key] = pull.give(taken)
+        if out is not None:
+            return None
+        return [results[each] for each in keys] if is_list else results[keys[0]]
+
+    @property
+    def runs_updates(self) -> bool:
+        """Whether the servers run an optimizer."""
+        return self._optimizer.is_set
+
+    def set_updater(self, updater: Updater | None) -> None:
+        """Refuse a function, which cannot travel to the servers; ``None`` ends ``set_optimizer``.
+
+        Every worker calls it. The state is dropped, and a push assigns again.
+
+        Raises:
+            UnsupportedError: Unless ``updater`` is ``None``.
+        """
+        self._refuse_closed()
+        if updater is not None and not callable(updater):
+            raise ConfigError(f"an updater must be callable, got {updater!r:.60}")
+        if updater is not None:
+            raise UnsupportedError(
+                f"a {self.type!r} store takes no updater, since no code travels to the servers; "
+                "use set_optimizer, or a 'local' or 'device' store"
+            )
+        self._optimizer.remove()
+
+    def set_optimizer(self, optimizer: torch.optim.Optimizer | OptimizerSpec) -> None:
+        """Run ``optimizer`` on the servers; every worker calls it, the lowest rank's counts.
+
+        The optimizer travels as a name from ``torch.optim`` and plain numbers. Giving another one
+        of the same class changes the numbers and keeps the state. A torch optimizer is looked at
+        again before every push, so that learning-rate schedulers work.
+        """
+        self._refuse_closed()
+        self._optimizer.set(optimizer)
+
+    def save_optimizer_states(self, path: str) -> None:
+        """Write the state of all servers' optimizers to ``path`` on rank 0, all or nothing.
+
+        Every worker calls it, and every worker hears of an error. The file is like that of any
+        other store.
+        """
+        self._refuse_closed()
+        self._optimizer.save(path)
+
+    def load_optimizer_states(self, path: str) -> None:
+        """Read, on rank 0, what any store's :meth:`save_optimizer_states` wrote.
+
+        Every worker calls it, and every worker hears of an error. The number of servers may be
+        another one than when the file was written.
+        """
+        self._refuse_closed()
+        self._optimizer.load(path)
+
+    def optimizer_states(self) -> dict[Key, dict[str, object]]:
+        """Return a copy of the optimizer's state for each key; a worker may call it alone."""
+        self._refuse_closed()
+        return self._optimizer.states()
+
+    def set_optimizer_states(self, states: Mapping[Key, Mapping[str, object]]) -> None:
+        """Replace all of the optimizer's state; every worker calls it, and rank 0's counts."""
+        self._refuse_closed()
+        self._optimizer.replace_states(states)
+
+    def overwrite(self, key: Key | Sequence[Key], value: Values) -> None:
+        """Replace stored values without any rule; every worker calls it, and rank 0's count."""
+        keys, is_list, entries = self._found(key)
+        pushes = calls.pushes(entries, keys, is_list, value)
+        for push in pushes:
+            calls.check_single(push)
+        self._optimizer.overwrite(
+            [
+                (push.entry, each.to_dense() if each.is_sparse else each)
+                for push in pushes
+                for each in push.values
+            ]
+        )
+
+    def set_gradient_compression(
+        self, compression: Mapping[str, object] | Compressor | None
+    ) -> None:
+        """Compress what this worker pushes from now on; ``None`` switches compression off.
+
+        First values, pulled values and row-sparse values are not compressed. Every change drops
+        what earlier pushes left behind as residuals.
+        """
+        self._refuse_closed()
+        compressor = create_compressor(compression)
+        for entry in self._directory.all():
+            entry.residuals = None
+        self._sender.compress_with(compressor)
+
+    def barrier(self) -> None:
+        """Return when every worker has called it."""
+        self._refuse_closed()
+        self._client.barrier(f"store {self._directory.number}", self._limits.barrier_timeout_s)
+
+    def wait_all(self) -> None:
+        """Return when every push of this worker is acknowledged."""
+        self._refuse_closed()
+        self._client.flush()
+
+    def close(self) -> None:
+        """Wait for this worker's pushes, then leave the job; a second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._client.flush()
+        finally:
+            self._directory.clear()
+            self._on_close()
+
+    def num_dead_nodes(self) -> int:
+        """Return how many nodes of the job are known to be dead."""
+        self._refuse_closed()
+        report = self._client.status(SCHEDULER, self._limits.exit_timeout_s)
+        lost = report.get("lost", ())
+        return len(lost) if isinstance(lost, Sequence) else 0
+
+    def _found(self, key: Key | Sequence[Key]) -> tuple[list[Key], bool, list[DistEntry]]:
+        self._refuse_closed()
+        keys, is_list = to_keys(key)
+        return keys, is_list, self._directory.find(keys)
+
+    def _pushes(self, key: Key | Sequence[Key], value: Values) -> tuple[list[DistEntry], list[Push[DistEntry]]]:
+        keys, is_list, entries = self._found(key)
+        pushes = calls.pushes(entries, keys, is_list, value)
+        for push in pushes:
+            self._sender.check(push)
+        self._optimizer.refresh()
+        self._optimizer.check(pushes)
+        return entries, pushes
+
+    def _items(
+        self, entries: Sequence[DistEntry], pushes: Sequence[Push[DistEntry]], *, borrow: bool
+    ) -> list[PushItem]:
+        with torch.no_grad():
+            return [
+                item
+                for entry, push in zip(entries, pushes, strict=True)
+                for item in self._sender.items(entry, push, borrow=borrow)
+            ]
+
+    def _pull(
+        self, targets: Sequence[tuple[DistEntry, Sequence[torch.Tensor]]], priority: int
+    ) -> None:
+        receipts, places = _receipts(targets)
+        self._client.pull(places, self._limits.pull_timeout_s, priority=priority)
+        for receipt in receipts:
+            receipt.finish()
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise StateError("the store is closed; create another one")
+
+
+def _targets(
+    entries: Sequence[DistEntry], pulls: Sequence[Pull[DistEntry]]
+) -> list[tuple[DistEntry, Sequence[torch.Tensor]]]:
+    return [(entry, pull.outs) for entry, pull in zip(entries, pulls, strict=True)]
+
+
+def _may_borrow(
+    pushes: Sequence[Push[DistEntry]], pulls: Sequence[Pull[DistEntry]]
+) -> bool:
+    """Return whether values may be sent from the caller's memory while results are written.
+
+    A part of a key is written when that part has been sent and summed, so a result may replace its
+    own value, but not share memory with any other.
+    """
+    in_place = all(
+        len(push.values) == len(pull.outs) == 1 and push.values[0] is pull.outs[0]
+        for push, pull in zip(pushes, pulls, strict=True)
+    )
+    outs = [out for pull in pulls for out in pull.outs]
+    values = [] if in_place else [value for push in pushes for value in push.values]
+    return not any(each.is_sparse for each in values) and are_disjoint([*values, *outs])
+
+
+def _receipts(
+    targets: Sequence[tuple[DistEntry, Sequence[torch.Tensor]]],
+) -> tuple[list[Receipt], dict[Slot, Place]]:
+    receipts = [Receipt(entry, outs) for entry, outs in targets]
+    places: dict[Slot, Place] = {}
+    for receipt in receipts:
+        places |= receipt.places()
+    return receipts, places

@@ -1,0 +1,105 @@
+import pytest
+from tests.core.nodes import identity, infos, of, sent, start
+
+from bireme.core.actions import Connect
+from bireme.core.member import RECONNECT_S, RETRY_S, Member
+from bireme.types.nodes import SCHEDULER, Role, worker
+from bireme.wire.messages import (
+    DeathPolicy,
+    Heartbeat,
+    HeartbeatAck,
+    Join,
+    Joined,
+    Lost,
+    Refused,
+    ViewChange,
+)
+
+
+@pytest.fixture
+def member():
+    found = Member(identity(Role.WORKER, 0))
+    found.start(0.0)
+    found.linked(1, 0.0)
+    return found
+
+
+@pytest.fixture
+def running(member):
+    member.received(Joined(worker(0), 3, 0.25, 5.0), 0.0)
+    member.received(start(2, 1, death_policy=DeathPolicy.WAIT), 0.0)
+    return member
+
+
+def test_it_tries_to_reach_the_scheduler_until_the_limit():
+    member = Member(identity(Role.WORKER, 0))
+    assert member.start(0.0) == [Connect(SCHEDULER, ())]
+    member.connect_failed("refused", 0.0)
+    assert member.next_deadline_s() == RETRY_S
+    assert member.tick(RETRY_S) == [Connect(SCHEDULER, ())]
+    assert member.ended is None
+    member.connect_failed("refused", 60.0)
+    assert "cannot be reached: refused" in member.ended.text
+
+
+def test_join_is_repeated_until_it_is_answered(member):
+    assert sent(member.tick(1.0), Join)
+    member.received(Joined(worker(0), 3, 0.25, 5.0), 1.0)
+    (beat,) = sent(member.tick(2.0))
+    assert beat == Heartbeat(2.0, 0)
+
+
+def test_a_job_that_does_not_start_ends(member):
+    member.tick(61.0)
+    assert member.ended.exit_code == 1
+    assert "did not take this worker in" in member.ended.text
+
+
+def test_a_start_before_joined_waits_to_be_repeated(member):
+    member.received(start(2, 1), 0.0)
+    assert member.view == 0
+
+
+def test_views_only_grow(running):
+    nodes = infos(2, 1)
+    lost = (Lost(worker(1), 4, "b", "killed"),)
+    running.received(ViewChange(3, nodes[:-1], lost), 0.0)
+    running.received(ViewChange(2, nodes), 0.0)
+    assert running.view == 3
+    assert running.lost == {1}
+    assert running.awaited() == [0, 1]
+    running.received(ViewChange(4, nodes, (), (), (worker(1),)), 0.0)
+    assert running.awaited() == [0]
+
+
+def test_silence_of_the_scheduler_ends_the_job(running):
+    running.received(HeartbeatAck(0.0), 3.0)
+    running.tick(7.0)
+    assert running.ended is None
+    running.tick(8.5)
+    assert "silent" in running.ended.text
+
+
+def test_a_lost_link_may_come_back_for_a_moment(running):
+    assert of(running.lost_link("reset", 1.0), Connect)
+    (join,) = sent(running.linked(2, 1.1), Join)
+    assert (join.incarnation_hint, join.rank) == (3, 0)
+    assert sent(running.tick(1.3), Join), "no heartbeat before it is known again"
+    running.received(Joined(worker(0), 3, 0.25, 5.0), 1.4)
+    running.tick(1.0 + RECONNECT_S)
+    assert running.ended is None
+
+
+def test_a_lost_link_that_stays_lost_ends_the_job(running):
+    running.lost_link("reset", 1.0)
+    running.connect_failed("refused", 1.0)
+    assert running.next_deadline_s() <= 1.0 + RECONNECT_S
+    running.tick(1.0 + RECONNECT_S)
+    assert "is gone" in running.ended.text
+    assert running.next_deadline_s() is None
+
+
+def test_refused_is_the_end(member):
+    member.received(Refused("W[0] is alive: process 7 on b"), 0.0)
+    assert "process 7" in member.ended.text
+    assert member.ended.exit_code == 1
