@@ -13,21 +13,21 @@ from mxnet_peer import serve
 _case = {}
 
 
-def setup(sizes_bytes: list, num_contexts: int, shared_outs: bool, seed: int) -> float:
+def setup(shapes: list, dtype: str, num_contexts: int, shared_outs: bool, seed: int) -> float:
     """Make a store and the arrays of one case, in place of the last one."""
     _case.clear()
     generator = np.random.default_rng(seed)
     started_s = time.perf_counter()
     store = mx.kv.create("local")
-    keys = list(range(len(sizes_bytes)))
-    shapes = [(size // 4,) for size in sizes_bytes]
+    keys = list(range(len(shapes)))
     contexts = [mx.cpu(index) for index in range(num_contexts)]
     values = [
-        [mx.nd.array(generator.random(shape, np.float32), ctx=ctx) for ctx in contexts]
+        [mx.nd.array(generator.random(shape, np.float32), ctx, dtype) for ctx in contexts]
         for shape in shapes
     ]
-    outs = values if shared_outs else [[mx.nd.zeros(s, ctx=c) for c in contexts] for s in shapes]
-    store.init(keys, [mx.nd.zeros(shape) for shape in shapes])
+    zeros = [[mx.nd.zeros(shape, ctx, dtype) for ctx in contexts] for shape in shapes]
+    store.init(keys, [each[0] for each in zeros])
+    outs = values if shared_outs else zeros
     mx.nd.waitall()
     _case.update(store=store, keys=keys, values=values, outs=outs)
     return time.perf_counter() - started_s

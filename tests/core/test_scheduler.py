@@ -202,6 +202,16 @@ def test_a_replacement_may_come_before_the_death_is_certain():
     assert sent(actions, ViewChange)[-1].lost == ()
 
 
+@pytest.mark.parametrize("policy", list(DeathPolicy))
+def test_a_process_that_is_started_again_before_the_start_takes_its_place(policy):
+    core = forming(policy)
+    core.handle(Received(WORKER, join(Role.WORKER, 0)), 0.0)
+    core.handle(LinkLost(WORKER, "killed"), 0.1)
+    (joined,) = sent(core.handle(Received(77, join(Role.WORKER, 0, pid=500)), 0.2))
+    assert joined.node == worker(0)
+    assert not of(core.handle(Tick(), 5.0), EndJob)
+
+
 def test_a_replacement_of_the_last_worker_comes_too_late():
     core = running(DeathPolicy.CONTINUE)
     for rank in range(2):

@@ -57,12 +57,8 @@ def act(store):
         store.barrier()
 
 
-def main():
-    if WHAT == "late" and os.environ["BIREME_ROLE"] == "worker" and os.environ["BIREME_RANK"] == WHO:
-        time.sleep(60)
-    store = bireme.kvstore.create(os.environ.get("KIND", "dist_sync"))
+def train(store):
     rank = store.rank
-    store.init("w", torch.zeros(4))
     for step in range(STEPS):
         if is_due(rank, step):
             act(store)
@@ -71,6 +67,32 @@ def main():
             store.wait_all()
         print("step", step, store.pull("w")[0].item(), flush=True)
         time.sleep(PAUSE_S)
+
+
+def save(store):
+    print("saving", flush=True)
+    if os.environ["SAVE"] == "hang":
+        time.sleep(60)
+    print("saved", store.pull("w")[0].item(), flush=True)
+    store.close()
+
+
+def main():
+    if (
+        WHAT == "late"
+        and os.environ["BIREME_ROLE"] == "worker"
+        and os.environ["BIREME_RANK"] == WHO
+    ):
+        time.sleep(60)
+    store = bireme.kvstore.create(os.environ.get("KIND", "dist_sync"))
+    store.init("w", torch.zeros(4))
+    try:
+        train(store)
+    except KeyboardInterrupt:
+        if not os.environ.get("SAVE"):
+            raise
+        save(store)
+        return
     if not os.environ.get("NO_CLOSE"):
         store.close()
     print("done", flush=True)

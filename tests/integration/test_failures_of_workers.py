@@ -17,7 +17,9 @@ ALL, WITHOUT_W1 = 6.0, 4.0
 
 def steps(out, node):
     """Return the values that a worker printed, in order."""
-    return [float(value) for value in re.findall(rf"^{re.escape(node)} +\| step \d+ (.*)$", out, re.M)]
+    return [
+        float(value) for value in re.findall(rf"^{re.escape(node)} +\| step \d+ (.*)$", out, re.M)
+    ]
 
 
 def report(err):
@@ -147,8 +149,9 @@ def test_a_silent_worker_is_declared_dead_and_refused_when_it_comes_back(tmp_pat
         stopped = job.pids(5)["W[1]"]
         job.await_line("H    | H W[1] on")
         os.kill(stopped, signal.SIGCONT)
-        refusal = job.await_line("was declared dead")
+        refusal = job.await_line("JobAborted: the scheduler refuses this worker: incarnation")
         assert refusal.startswith("W[1]")
+        assert "was declared dead, and the job went on without it" in refusal
         job.await_line("W[1] ended with exit code 1")
         assert job.end(40) == 0
         assert job.out.count("| done") == 2

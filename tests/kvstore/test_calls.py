@@ -29,6 +29,15 @@ def test_mixed_values_become_dense(entries):
     assert push.values[1].tolist() == [[0, 0], [1, 1], [0, 0]]
 
 
+def test_mixed_values_of_stride_0_are_read():
+    table = Table()
+    table.add({0: torch.zeros(4, 1)})
+    layer = torch.nn.Embedding(4, 1, sparse=True)
+    layer(torch.tensor([2])).sum().backward()
+    (push,) = calls.pushes(table.all(), [0], False, [layer.weight.grad, torch.ones(4, 1)])
+    assert push.values[0].flatten().tolist() == [0, 0, 1, 0]
+
+
 def test_every_value_is_checked(entries):
     with pytest.raises(ConfigError, match=r"key 0 .*\(2, 3\)"):
         calls.pushes(entries[:1], [0], False, [torch.ones(3, 2), torch.ones(2, 3)])

@@ -32,6 +32,15 @@ def test_values_are_copies():
     assert rows.is_coalesced()
 
 
+def test_row_sparse_values_of_stride_0_are_read():
+    value = torch.sparse_coo_tensor(
+        [[2]], torch.ones(()).expand(1, 1), (4, 1), is_coalesced=True, check_invariants=True
+    )
+    table = Table()
+    table.add({0: value})
+    assert table.all()[0].value.to_dense().flatten().tolist() == [0, 0, 1, 0]
+
+
 def test_adding_is_all_or_nothing(table):
     with pytest.raises(StateError, match="'b' is initialised already"):
         table.add({"c": torch.zeros(1), "b": torch.zeros(1)})

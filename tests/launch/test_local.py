@@ -136,8 +136,8 @@ def test_who_ignores_sigterm_is_killed():
 
 def test_ctrl_c_once_is_graceful():
     code = (
-        "print('pid', os.getpid())\n"
         "try:\n"
+        "    print('pid', os.getpid())\n"
         "    time.sleep(60)\n"
         "except KeyboardInterrupt:\n"
         "    print('saved')\n"

@@ -39,6 +39,7 @@ def run_job(
             death_policy=policy,
             slice_bytes=slice_bytes,
             resend_timeout_s=0.4,
+            heartbeat_timeout_s=5.0,
             **config,
         ),
         training,

@@ -45,7 +45,7 @@ def test_a_crash_closes_the_links_and_ends_the_job():
 
 
 def test_a_frozen_process_takes_its_events_when_it_is_thawed():
-    cluster = Cluster(JobConfig(2, 1, 2), waiting)
+    cluster = Cluster(JobConfig(2, 1, 2, heartbeat_timeout_s=5.0), waiting)
     process = cluster.processes[worker(1)]
     cluster.clock.at(1.0, process.freeze)
     cluster.clock.at(1.1, process.freeze)

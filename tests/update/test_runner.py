@@ -11,6 +11,7 @@ DENSE = Layout.of("w", torch.zeros(2, 2))
 
 
 def step(runner: OptimizerRunner, stored: torch.Tensor, key="w") -> torch.Tensor:
+    runner.refresh()
     runner.check(key, Layout.of(key, stored), row_sparse=False)
     runner.apply([Update(key, torch.ones_like(stored), stored)])
     return stored
@@ -79,7 +80,7 @@ def test_live_optimizer_is_read_and_its_refusals_too():
     assert step(runner, stored).item() == before
     optimizer.param_groups[0]["amsgrad"] = True
     with pytest.raises(UnsupportedError, match="keep its state"):
-        runner.check("w", Layout.of("w", stored), row_sparse=False)
+        runner.refresh()
 
 
 def test_states_round_trip():
@@ -98,3 +99,67 @@ def test_states_round_trip():
 def test_only_optimizers(thing):
     with pytest.raises(ConfigError, match="OptimizerSpec"):
         OptimizerRunner(thing)
+
+
+def test_keys_with_equal_arguments_share_a_step(monkeypatch):
+    steps = []
+    step_of_sgd = torch.optim.SGD.step
+
+    def step(optimizer, closure=None):
+        steps.append([len(group["params"]) for group in optimizer.param_groups])
+        return step_of_sgd(optimizer, closure)
+
+    monkeypatch.setattr(torch.optim.SGD, "step", step)
+    spec = OptimizerSpec(
+        "sgd", {"lr": 1.0, "momentum": 0.5}, lr_mult={1: 0.5, 3: 0.5}, groups={2: {"lr": 1}}
+    )
+    runner = OptimizerRunner(spec)
+    values = [torch.zeros(2) for _ in range(4)]
+    for _ in range(2):
+        runner.apply([Update(key, torch.ones(2), value) for key, value in enumerate(values)])
+    assert steps == [[2, 2]] * 2
+    assert [value[0].item() for value in values] == [-2.5, -1.25, -2.5, -1.25]
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "adagrad", "rmsprop", "muon"])
+def test_many_keys_equal_keys_alone(name):
+    generator = torch.Generator().manual_seed(3)
+    values = [torch.randn(3, 4, generator=generator) for _ in range(5)]
+    alone = [value.clone() for value in values]
+    together = OptimizerRunner(OptimizerSpec(name, {"lr": 0.1}))
+    runners = [OptimizerRunner(OptimizerSpec(name, {"lr": 0.1})) for _ in values]
+    for number in range(4):
+        grads = [torch.randn(3, 4, generator=generator) for _ in values]
+        # Not every key is pushed every time, and the order changes.
+        keys = [key for key in (4, 2, 0, 1, 3) if key != number]
+        together.apply([Update(key, grads[key].clone(), values[key]) for key in keys])
+        for key in keys:
+            runners[key].apply([Update(key, grads[key].clone(), alone[key])])
+    assert all(torch.equal(*pair) for pair in zip(values, alone, strict=True))
+    assert together.states().keys() == set(range(5))
+
+
+def test_row_sparse_and_dense_gradients_share_a_push():
+    runner = OptimizerRunner(OptimizerSpec("sgd", {"lr": 1.0}))
+    dense, table = torch.zeros(3, 2), torch.zeros(3, 2)
+    rows = torch.sparse_coo_tensor([[1]], torch.ones(1, 2), (3, 2), check_invariants=True)
+    runner.apply([Update("d", torch.ones(3, 2), dense), Update("t", rows.coalesce(), table)])
+    assert dense.tolist() == [[-1, -1]] * 3
+    assert table.tolist() == [[0, 0], [-1, -1], [0, 0]]
+
+
+def test_a_key_whose_tensor_changes_leaves_nothing_behind():
+    runner = OptimizerRunner(OptimizerSpec("sgd", {"lr": 1.0, "momentum": 0.5}))
+    for _ in range(5):
+        step(runner, torch.zeros(2))
+    assert len(runner._optimizer.state) == 1
+
+
+def test_states_that_do_not_fit_change_nothing():
+    runner = OptimizerRunner(OptimizerSpec("adam"))
+    step(runner, torch.zeros(2))
+    before = runner.states()
+    with pytest.raises(KeyError):
+        runner.load_states({"w": {}, "x": {}}, {"w": torch.zeros(2)})
+    assert runner.states().keys() == before.keys()
+    assert runner.states()["w"]["step"] == 1

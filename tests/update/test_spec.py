@@ -78,6 +78,19 @@ def test_closures_and_recorded_updates_are_unsupported():
             OptimizerSpec("adam", {name: True})
 
 
+def test_a_thousand_equal_groups_are_tried_once(monkeypatch):
+    built = []
+    build = OptimizerSpec.build
+    monkeypatch.setattr(
+        OptimizerSpec, "build", lambda self, *rest: built.append(rest) or build(self, *rest)
+    )
+    groups = {key: {"lr": 0.1 + key % 2} for key in range(1000)}
+    OptimizerSpec("adam", {"lr": 0.5}, groups=groups)
+    assert len(built) == 3
+    with pytest.raises(ConfigError, match="key 999"):
+        OptimizerSpec("adam", groups=groups | {999: {"lr": -1.0}})
+
+
 def test_no_weight_decay_to_multiply():
     with pytest.raises(ConfigError, match="wd_mult"):
         OptimizerSpec("rprop", wd_mult={"a": 0.0})

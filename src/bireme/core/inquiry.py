@@ -92,7 +92,9 @@ class Inquiry:
         where = [f"{name} is {place}" for name, place in (places or {}).items() if name in text]
         if where:
             text += f" ({', '.join(where[:_NAMED])})"
-        return WaitTimeout(f"{describe(call, key_names)} took longer than {call.timeout_s:g} s: {text}")
+        return WaitTimeout(
+            f"{describe(call, key_names)} took longer than {call.timeout_s:g} s: {text}"
+        )
 
 
 def describe(call: Call, key_names: dict[int, int | str]) -> str:

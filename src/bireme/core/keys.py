@@ -4,6 +4,7 @@ Owned by the scheduler. Any worker may declare any key at any time; the first de
 and every later one must say the same.
 """
 
+import itertools
 from math import prod
 
 import msgspec
@@ -41,6 +42,11 @@ class KeyRegistry:
 
     def __len__(self) -> int:
         return len(self._known)
+
+    def report(self, most: int) -> list[list[object]]:
+        """Return number and name of the first ``most`` keys, as plain data."""
+        first = itertools.islice(self._known.values(), most)
+        return [[known.placement.key_id, known.placement.name] for known in first]
 
     def declare(
         self, store: int, keys: tuple[KeyDecl, ...], by: NodeId

@@ -101,14 +101,15 @@ class Replies:
 
     def take(self, view: int) -> list[Action]:
         """Return all actions and begin anew."""
+        if self._acks:
+            # Before the values: a worker frees what is acknowledged, then goes on with a value.
+            for (link, request), entries in self._acks.items():
+                self._actions.append(Send(link, Ack(request, view, tuple(entries))))
+            self._acks.clear()
         if self._values:
             for where, bundle in self._values.items():
                 self._send_values(where, bundle, view)
             self._values.clear()
-        if self._acks:
-            for (link, request), entries in self._acks.items():
-                self._actions.append(Send(link, Ack(request, view, tuple(entries))))
-            self._acks.clear()
         actions, self._actions = self._actions, []
         return actions
 

@@ -49,6 +49,8 @@ __all__ = ("LINK_GRACE_S", "Phase", "SchedulerCore")
 LINK_GRACE_S = 0.5
 """How long a broken link may take to come back before its node counts as dead."""
 
+_REPORTED_KEYS = 1000
+
 _LEAVE_GATHER_S = 0.05
 """Departures within this time are told in one view, so that a thousand do not make a million."""
 
@@ -179,16 +181,14 @@ class SchedulerCore:
             return
         roster = self._roster
         newest = roster.last_incarnation
-        if running and join.incarnation_hint == 0 and link not in roster.by_link:
-            refusal = self._cannot_replace(join)
+        if join.incarnation_hint == 0 and link not in roster.by_link:
+            refusal = self._cannot_replace(join) if running else None
             if refusal is not None:
                 self._refuse(link, refusal)
                 return
-            holder = roster.holder_without_link(join)
-            if holder is not None:
-                self._died(holder, "its link broke, and another process came in its place", now_s)
-                if self._over():
-                    return
+            self._make_room(join, now_s)
+            if self._over():
+                return
         try:
             info = roster.admit(link, join, now_s, running=running)
         except StateError as error:
@@ -201,6 +201,17 @@ class SchedulerCore:
                 self._replaced(info, now_s)
         if not running and roster.complete and not roster.missing():
             self._form(now_s)
+
+    def _make_room(self, join: Join, now_s: float) -> None:
+        """A new process that comes for a rank whose link is down shows that its holder is dead."""
+        holder = self._roster.holder_without_link(join)
+        if holder is None:
+            return
+        if self._phase is Phase.FORMING:
+            self._roster.remove(holder)
+            self._grace.pop(holder, None)
+        else:
+            self._died(holder, "its link broke, and another process came in its place", now_s)
 
     def _over(self) -> bool:
         return self._phase is Phase.ENDED
@@ -474,4 +485,5 @@ class SchedulerCore:
             "left": [str(node) for node in sorted(roster.left)],
             "barriers": self._barriers.report(roster.awaited(), now_s),
             "num_keys": 0 if self._keys is None else len(self._keys),
+            "keys": [] if self._keys is None else self._keys.report(_REPORTED_KEYS),
         }

@@ -13,6 +13,7 @@ import torch
 from bireme.errors import ConfigError, StateError
 from bireme.kvstore.base import Key, Values
 from bireme.kvstore.keys import group
+from bireme.kvstore.reduce.rows import to_dense
 from bireme.update.layout import Layout
 
 __all__ = (
@@ -124,7 +125,7 @@ def _push(entry: E, values: list[torch.Tensor]) -> Push[E]:
         layout.check_value(entry.key, value)
     num_sparse = sum(value.layout is not torch.strided for value in values)
     if 0 < num_sparse < len(values):
-        values = [value.detach().to_dense() for value in values]
+        values = [each if each.layout is torch.strided else to_dense(each) for each in values]
     return Push(entry, values, num_sparse == len(values))
 
 

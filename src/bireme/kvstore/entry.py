@@ -5,6 +5,7 @@ import threading
 import torch
 
 from bireme.kvstore.base import Key
+from bireme.kvstore.reduce.rows import sum_rows, to_dense
 from bireme.update.layout import Layout
 
 __all__ = ("Entry", "Fence")
@@ -70,9 +71,9 @@ class Entry:
         """Take over a copy of ``value``, which fits the layout."""
         value = value.detach()
         if self.layout.row_sparse:
-            self.value = value.to(self.value.device, copy=True).coalesce()
+            self.value = sum_rows([value], self.value.device)
         else:
-            self.value.copy_(value.to_dense() if value.is_sparse else value)
+            self.value.copy_(to_dense(value) if value.is_sparse else value)
 
     def move(self, device: torch.device) -> None:
         """Let the value live on ``device`` from now on."""

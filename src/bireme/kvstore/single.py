@@ -285,6 +285,8 @@ class SingleProcessStore(KVStore):
 
     def _push(self, pushes: Sequence[Push[Entry]]) -> None:
         rule = self._rule
+        if rule is not None:
+            rule.refresh()
         for push in pushes:
             if not push.row_sparse:
                 self._adder.check(push.entry.key, push.values)

@@ -9,6 +9,7 @@ from bireme.errors import StateError, UnknownKeyError
 from bireme.kvstore.base import Key
 from bireme.kvstore.entry import Entry
 from bireme.kvstore.keys import key_kind
+from bireme.kvstore.reduce.rows import sum_rows
 from bireme.update.layout import Layout
 
 __all__ = ("Table",)
@@ -90,4 +91,4 @@ def _owned(value: torch.Tensor) -> torch.Tensor:
     value = value.detach()
     if value.layout is torch.strided:
         return value.clone(memory_format=torch.contiguous_format)
-    return value.clone().coalesce()
+    return sum_rows([value], value.device)

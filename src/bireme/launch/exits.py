@@ -9,6 +9,9 @@ __all__ = ("Exit", "names_an_abort")
 _ABORTS = ("errors.JobAborted", "errors.NodeLost", "errors.PeerLost")
 """As Python names the exceptions when nobody catches them."""
 
+_OWN = (": the scheduler refuses this ", ": {node} on ")
+"""How an abort goes on that is the process's own fault."""
+
 
 @dataclass(frozen=True, slots=True)
 class Exit:
@@ -63,5 +66,5 @@ def names_an_abort(lines: Iterable[str], node: str = "") -> bool:
         False
     """
     aborts = [line for line in lines if any(word in line for word in _ABORTS)]
-    own = f": {node} on "
-    return bool(aborts) and not (node and all(own in line for line in aborts))
+    own = [text.format(node=node) for text in _OWN]
+    return any(not any(text in line for text in own) for line in aborts)

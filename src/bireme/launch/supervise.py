@@ -97,7 +97,7 @@ Action = Send | Restart | Report | Say | Finish
 class Limits:
     """How long a launcher waits, in seconds."""
 
-    settle_s: float = 1.0
+    settle_s: float = 2.0
     """After a failure, for the others to notice it and to end by themselves."""
     culprit_s: float = 5.0
     """After a process ended because of another, for that other one to end."""

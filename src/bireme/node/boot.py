@@ -3,6 +3,7 @@
 Called by ``kvstore.create``, by ``bireme.run_role`` and by the embedded cluster.
 """
 
+import gc
 import importlib
 import os
 import socket
@@ -56,9 +57,13 @@ def run_node(node: NodeSettings, job: JobSettings) -> EndJob:
 
 def _prepare_optimizers() -> None:
     """Load what torch loads with its first optimizer: it would stop the server for seconds."""
-    threading.Thread(
-        target=importlib.import_module, args=("torch._dynamo",), name="bireme prepares", daemon=True
-    ).start()
+    threading.Thread(target=_import_for_good, name="bireme prepares", daemon=True).start()
+
+
+def _import_for_good() -> None:
+    importlib.import_module("torch._dynamo")
+    # A server's garbage collector would go through all of torch again and again, in vain.
+    gc.freeze()
 
 
 def connect_worker(node: NodeSettings, job: JobSettings) -> WorkerClient:

@@ -7,12 +7,12 @@ the core holds it until it says ``Release``, and every frame that carries it unt
 import ctypes
 import threading
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import Protocol
 
 import numpy as np
 import torch
 
-__all__ = ("Held", "Memory", "bytes_of", "tensor_over")
+__all__ = ("Held", "Memory", "address_of", "bytes_of", "tensor_over")
 
 
 class Memory(Protocol):
@@ -91,7 +91,7 @@ def tensor_over(
         return torch.empty(0, dtype=dtype)
     if view.readonly:
         view = _writable(view)
-    if (_address(view) + offset_bytes) % dtype.itemsize == 0:
+    if (address_of(view) + offset_bytes) % dtype.itemsize == 0:
         return torch.frombuffer(view, dtype=dtype, count=length, offset=offset_bytes)
     # Entries lie back to back, so one of another size may have left this one unaligned.
     num_bytes = length * dtype.itemsize
@@ -106,15 +106,19 @@ def bytes_of(flat: torch.Tensor) -> memoryview:
         >>> bytes_of(torch.ones(2)).nbytes
         8
     """
-    # A numpy array is a buffer, which its type does not say before Python 3.12.
-    return memoryview(cast("bytes", flat.detach().view(torch.uint8).numpy()))
+    array = (ctypes.c_ubyte * flat.nbytes).from_address(flat.data_ptr())
+    array.owner = flat  # type: ignore[attr-defined]
+    return memoryview(array).cast("B")
 
 
-def _address(view: memoryview) -> int:
-    return int(np.frombuffer(view, np.uint8).__array_interface__["data"][0])
+def address_of(view: memoryview) -> int:
+    """Return where the memory of a view lies."""
+    if view.readonly:
+        return int(np.frombuffer(view, np.uint8).__array_interface__["data"][0])
+    return ctypes.addressof(ctypes.c_char.from_buffer(view))
 
 
 def _writable(view: memoryview) -> memoryview:
     # torch warns of read-only memory although it is only read here.
-    array = (ctypes.c_char * view.nbytes).from_address(_address(view))
+    array = (ctypes.c_char * view.nbytes).from_address(address_of(view))
     return memoryview(array).cast("B")

@@ -60,16 +60,26 @@ class SlotShape:
 
 
 class DensePartial:
-    """A sum over all elements of a slot, in memory from which it can be sent."""
+    """A sum over all elements of a slot, in memory from which it can be sent.
+
+    Args:
+        shape: The slot's.
+        memory: As many bytes as the sum has; its content does not matter.
+    """
 
     __slots__ = ("memory", "shape", "tensor")
 
-    def __init__(self, shape: SlotShape, allocate: Callable[[int], Buffer]) -> None:
+    def __init__(self, shape: SlotShape, memory: Held) -> None:
+        self.shape = shape
+        self.memory = memory
+        self.tensor = tensor_over(memory.view, shape.sum_dtype, shape.length)
+
+    @classmethod
+    def alone(cls, shape: SlotShape, allocate: Callable[[int], Buffer]) -> "DensePartial":
+        """Return a sum of anything in memory of its own."""
         size_bytes = shape.length * shape.sum_dtype.itemsize
         buffer = allocate(max(1, size_bytes))
-        self.shape = shape
-        self.memory = Held(buffer.view[:size_bytes], buffer.release)
-        self.tensor = tensor_over(buffer.view, shape.sum_dtype, shape.length)
+        return cls(shape, Held(buffer.view[:size_bytes], buffer.release))
 
     def free(self) -> None:
         """Give the memory back."""

@@ -34,7 +34,8 @@ class Pump:
         self._changed = threading.Condition()
         self._driver: int | None = None
         self._waiting = 0
-        self._stopped = False
+        self._turns = 0
+        self._stopping = threading.Event()
         self._broken: BaseException | None = None
         self._keeper = threading.Thread(target=self._keep, name=name, daemon=True)
 
@@ -44,9 +45,7 @@ class Pump:
 
     def stop(self) -> None:
         """End the keeper; callers that wait go on driving by themselves."""
-        with self._changed:
-            self._stopped = True
-            self._changed.notify_all()
+        self._stopping.set()
         self._wake()
         if self._keeper.is_alive() and self._keeper is not threading.current_thread():
             self._keeper.join()
@@ -83,7 +82,9 @@ class Pump:
     def _give(self) -> None:
         with self._changed:
             self._driver = None
-            self._changed.notify_all()
+            self._turns += 1
+            if self._waiting:
+                self._changed.notify_all()
 
     def completed(self) -> None:
         """Tell the callers that wait to look at their conditions again; called from ``step``."""
@@ -96,26 +97,25 @@ class Pump:
             raise self._broken
 
     def _keep(self) -> None:
-        while True:
+        seen = -1
+        # It looks every now and then, and is not told: to wake it up at the end of every call
+        # would cost more than a small call itself.
+        while not self._stopping.wait(_GRACE_S):
             with self._changed:
-                while not self._stopped and (self._driver is not None or self._waiting):
-                    self._changed.wait()
-                if not self._stopped:
-                    self._changed.wait(_GRACE_S)
-                if self._stopped:
-                    return
-                if self._driver is not None or self._waiting:
+                idle = self._driver is None and not self._waiting and seen == self._turns
+                seen = self._turns
+                if not idle:
                     continue
                 self._driver = threading.get_ident()
             self._drive_alone()
 
     def _drive_alone(self) -> None:
         try:
-            while not self._waiting and not self._stopped:
+            while not self._waiting and not self._stopping.is_set():
                 self._step()
         except BaseException as error:  # kept for the next caller: nobody else would see it
             with self._changed:
                 self._broken = error
-                self._stopped = True
+                self._stopping.set()
         finally:
             self._give()

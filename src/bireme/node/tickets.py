@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from bireme.node.memory import bytes_of, tensor_over
+from bireme.node.memory import address_of, bytes_of
 
 if TYPE_CHECKING:
     from bireme.errors import BiremeError
@@ -39,9 +39,10 @@ class Place:
     def write(self, payload: memoryview, offset_bytes: int) -> None:
         """Copy the value out of ``payload`` unless it was received in place."""
         for target in self.targets:
-            source = tensor_over(payload, target.dtype, len(target), offset_bytes)
-            if source.data_ptr() != target.data_ptr():
-                target.copy_(source)
+            memory = bytes_of(target)
+            source = payload[offset_bytes : offset_bytes + memory.nbytes]
+            if memory and address_of(source) != target.data_ptr():
+                memory[:] = source
 
 
 class Ticket:

@@ -13,6 +13,7 @@ from bireme.node.memory import Held, bytes_of, tensor_over
 from bireme.node.partials import DensePartial, RowsPartial, SlotShape, is_rows, read_rows
 from bireme.node.pieces import pack, unpack
 from bireme.node.tickets import Slot
+from bireme.node.sheets import Sheets
 from bireme.node.updates import StoreUpdater
 from bireme.transport.base import Buffer, ReceivedFrame
 from bireme.wire.messages import CommandKind, InitEntry, PushEntry
@@ -34,6 +35,7 @@ class TorchSlotValues:
 
     def __init__(self, allocate: Callable[[int], Buffer]) -> None:
         self._allocate = allocate
+        self._sheets = Sheets(allocate)
         self._updaters: dict[int, StoreUpdater] = {}
         self._cells: dict[tuple[int, int], Cell] = {}
 
@@ -91,9 +93,20 @@ class TorchSlotValues:
         view = _bytes(payload)
         if is_rows(entry):
             return RowsPartial.of(entry, view, offset_bytes, weight, shape)
-        partial = DensePartial(shape, self._allocate)
+        partial = self._begin(shape, entry, payload, offset_bytes)
         partial.take(entry, view, offset_bytes, weight)
         return partial
+
+    def _begin(
+        self, shape: SlotShape, entry: PushEntry, payload: object, offset_bytes: int
+    ) -> DensePartial:
+        """Return a sum in memory beside those of the message's other slots, if it fits there."""
+        fits = entry.encoding == RAW and shape.sum_dtype is shape.dtype
+        if not fits or offset_bytes % shape.dtype.itemsize:
+            return DensePartial.alone(shape, self._allocate)
+        size_bytes = len(_bytes(payload))
+        memory = self._sheets.part(payload, size_bytes, offset_bytes, entry.payload_bytes)
+        return DensePartial(shape, memory)
 
     def add(
         self,
@@ -113,7 +126,7 @@ class TorchSlotValues:
         if is_rows(entry):
             theirs = RowsPartial.of(entry, view, offset_bytes, weight, mine.shape)
             return self.merge(mine, theirs)
-        dense = DensePartial(mine.shape, self._allocate)
+        dense = DensePartial.alone(mine.shape, self._allocate)
         dense.take(entry, view, offset_bytes, weight)
         return self.merge(dense, mine)
 
@@ -148,7 +161,7 @@ class TorchSlotValues:
         slot.assign(partial if isinstance(partial, DensePartial) else self._spread(partial))
 
     def _spread(self, rows: RowsPartial) -> DensePartial:
-        dense = DensePartial(rows.shape, self._allocate)
+        dense = DensePartial.alone(rows.shape, self._allocate)
         dense.tensor.zero_()
         rows.add_to(dense.tensor)
         return dense

@@ -204,6 +204,8 @@ class Process:
                 self._other(action)
         self._plan_tick()
         self._call(calls)
+        if self.user is not None and self.user.error is not None and self.alive:
+            self.crash()
 
     def _other(self, action: Action) -> None:
         if isinstance(action, Connect):

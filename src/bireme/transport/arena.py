@@ -11,10 +11,11 @@ import mmap
 import os
 import sys
 import threading
-import weakref
 from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Iterable
+
+from bireme.transport.pool import tracked_view
 
 __all__ = ("Arena", "Block", "Segment", "SharedBuffer", "map_segment")
 
@@ -211,10 +212,7 @@ class SharedBuffer:
 
     def __init__(self, arena: Arena, block: Block, size_bytes: int) -> None:
         memory = block.segment.view[block.start : block.start + size_bytes]
-        # Every view, tensor or array made from the view keeps this exporter alive.
-        exporter = (ctypes.c_ubyte * size_bytes).from_buffer(memory)
-        weakref.finalize(exporter, arena.forget, block).atexit = False
-        self.view = memoryview(exporter).cast("B")
+        self.view = tracked_view(memory, lambda _: arena.forget(block))
 
     def release(self) -> None:
         """Forget the memory."""

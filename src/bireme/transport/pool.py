@@ -7,10 +7,12 @@ memory.
 import ctypes
 import mmap
 import threading
-import weakref
 from collections import deque
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
 
-__all__ = ("BufferPool", "PooledBuffer")
+__all__ = ("BufferPool", "PooledBuffer", "tracked_view")
 
 _SMALLEST_BYTES = 4096
 
@@ -104,12 +106,38 @@ class PooledBuffer:
     __slots__ = ("view",)
 
     def __init__(self, pool: BufferPool, size_bytes: int) -> None:
-        memory = pool.take(size_bytes)
-        # Every view, tensor or array made from the view keeps this exporter alive.
-        exporter = (ctypes.c_ubyte * size_bytes).from_buffer(memory)
-        weakref.finalize(exporter, pool.forget, memory).atexit = False
-        self.view = memoryview(exporter).cast("B")
+        self.view = tracked_view(pool.take(size_bytes), pool.forget)
 
     def release(self) -> None:
         """Forget the memory."""
         self.view = memoryview(b"")
+
+
+def tracked_view(
+    memory: memoryview, forget: Callable[[memoryview], None]
+) -> memoryview:
+    """Return a view of ``memory``; ``forget(memory)`` is called when nothing looks into it any more.
+
+    Every view, tensor or array made from the view counts. ``forget`` may be called in the middle
+    of anything, in any thread.
+
+    Example:
+        >>> view = tracked_view(memoryview(bytearray(8)), lambda memory: print(len(memory)))
+        >>> kept = view[:2]; del view
+        >>> del kept
+        8
+    """
+    exporter = _exporter(memory.nbytes).from_buffer(memory)
+    exporter.memory, exporter.forget = memory, forget
+    return memoryview(exporter).cast("B")
+
+
+# A finalizer of `weakref` would do the same, and costs several times as much.
+@lru_cache(maxsize=1024)
+def _exporter(size_bytes: int) -> type[ctypes.Array[ctypes.c_ubyte]]:
+    """Return the class of arrays of one size that say when they go."""
+
+    def leave(self: Any) -> None:
+        self.forget(self.memory)
+
+    return type("Exporter", (ctypes.c_ubyte * size_bytes,), {"__del__": leave})

@@ -32,6 +32,13 @@ class Update:
 class Rule(Protocol):
     """Applies merged pushes to stored values."""
 
+    def refresh(self) -> None:
+        """Take up what changed outside since the last push; called once before the checks.
+
+        Raises:
+            ConfigError: The change cannot be taken up.
+        """
+
     def check(self, key: Key, layout: Layout, row_sparse: bool) -> None:
         """Refuse a push that :meth:`apply` could not apply; changes nothing.
 
@@ -66,6 +73,9 @@ class UpdaterRule:
 
     def __init__(self, updater: Updater) -> None:
         self._updater = updater
+
+    def refresh(self) -> None:
+        """Do nothing: the updater is called as it is."""
 
     def check(self, key: Key, layout: Layout, row_sparse: bool) -> None:
         """Accept everything: only the updater knows what it can take."""

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
-from bireme.errors import ConfigError, UnsupportedError
+from bireme.errors import ConfigError
 from bireme.types.keys import Key
 from bireme.update.layout import Layout
+from bireme.update.rehearsal import Form
 from bireme.update.rule import Update
 from bireme.update.spec import OptimizerSpec, Plain
 
@@ -20,9 +21,10 @@ class OptimizerRunner:
 
     Args:
         optimizer: A spec; or a torch optimizer, whose hyper-parameters are read again at every
-            push, so that learning-rate schedulers keep working.
+            call of :meth:`refresh`, so that learning-rate schedulers keep working.
 
     Guarantees:
+        :meth:`check` and :meth:`apply` use the numbers of the last :meth:`refresh`.
         A key is updated exactly as ``torch.optim`` would update a parameter that is alone in its
         group. Hyper-parameters may change at any time; state is kept. What torch refuses is
         found by a rehearsal on a tiny tensor, before any value changes.
@@ -49,7 +51,9 @@ class OptimizerRunner:
                 "an optimizer must be an instance of a torch.optim class or an OptimizerSpec, "
                 f"got {optimizer!r:.60} of type {type(optimizer).__name__}"
             )
+        self._numbers = _Numbers(self._spec)
         self._keys: dict[Key, _Keyed] = {}
+        self._optimizer: torch.optim.Optimizer | None = None
         self._rehearsed: set[object] = set()
 
     @property
@@ -62,8 +66,17 @@ class OptimizerRunner:
         if self._live is not None and not self._spec.describes(self._live):
             fresh = OptimizerSpec.from_optimizer(self._live)
             self._rehearse_change(fresh)
-            self._spec = fresh
+            self._change(fresh)
         return self._spec
+
+    def refresh(self) -> None:
+        """Take up the torch optimizer's numbers, as :attr:`spec` does.
+
+        Raises:
+            ConfigError: They are numbers that it cannot use.
+            UnsupportedError: They ask for state that does not exist.
+        """
+        _ = self.spec
 
     def take_over(self, other: "OptimizerRunner") -> bool:
         """Take the hyper-parameters of ``other`` and keep the state, if the class is the same.
@@ -77,7 +90,8 @@ class OptimizerRunner:
         if other._spec.name != self._spec.name:
             return False
         self._rehearse_change(other._spec)
-        self._live, self._spec = other._live, other._spec
+        self._live = other._live
+        self._change(other._spec)
         return True
 
     def check(self, key: Key, layout: Layout, row_sparse: bool) -> None:
@@ -92,40 +106,78 @@ class OptimizerRunner:
                 f"key {key!r} holds {layout.dtype}, which no optimizer can update; keep it in a "
                 "store without one"
             )
-        form = _Form(layout.dtype, len(layout.shape), layout.row_sparse, row_sparse)
-        arguments = self.spec.arguments(key)
-        if (form, _structure(arguments)) not in self._rehearsed:
-            form.rehearse(self.spec, key, arguments, arguments)
-            self._rehearsed.add((form, _structure(arguments)))
+        form = Form(layout.dtype, len(layout.shape), layout.row_sparse, row_sparse)
+        arguments = self._numbers.of(key)
+        if (form, arguments.structure) not in self._rehearsed:
+            form.rehearse(self._spec, key, arguments.values, arguments.values)
+            self._rehearsed.add((form, arguments.structure))
 
     def apply(self, updates: Sequence[Update]) -> None:
         """Update every stored value in place."""
         with self._lock:
-            spec = self.spec
+            groups: dict[tuple[_Arguments, Form], list[torch.Tensor]] = {}
             for update in updates:
-                self._apply(spec, update)
+                form = self._bind(update)
+                groups.setdefault((self._numbers.of(update.key), form), []).append(update.stored)
+                if self._spec.rescale_grad != 1.0:
+                    update.merged.mul_(self._spec.rescale_grad)
+            self._step(updates, groups)
 
-    def _apply(self, spec: OptimizerSpec, update: Update) -> None:
+    def _step(
+        self,
+        updates: Sequence[Update],
+        groups: "Mapping[tuple[_Arguments, Form], list[torch.Tensor]]",
+    ) -> None:
+        if not updates:
+            return
+        optimizer = self._holder(updates[0].stored)
+        # One step for all: what it costs beyond its arithmetic does not grow with the keys.
+        optimizer.param_groups = [
+            {**optimizer.param_groups[0], **arguments.values, "params": params}
+            for (arguments, _), params in groups.items()
+        ]
+        try:
+            for update in updates:
+                update.stored.grad = update.merged
+            optimizer.step()
+        finally:
+            for update in updates:
+                update.stored.grad = None
+
+    def _bind(self, update: Update) -> "Form":
+        form = Form.of(update)
         keyed = self._keys.get(update.key)
         if keyed is None or keyed.param is not update.stored:
-            state = {} if keyed is None else keyed.state()
-            keyed = _Keyed.made(spec, update.key, update.stored, state)
-            self._keys[update.key] = keyed
-        form = _Form.of(update)
+            self._keep(update.key, update.stored, {} if keyed is None else self._state(keyed))
+            keyed = self._keys[update.key]
         keyed.form = form
-        keyed.optimizer.param_groups[0].update(spec.arguments(update.key))
-        if spec.rescale_grad != 1.0:
-            update.merged.mul_(spec.rescale_grad)
-        update.stored.grad = update.merged
-        try:
-            keyed.optimizer.step()
-        finally:
-            update.stored.grad = None
+        return form
+
+    def _keep(self, key: Key, param: torch.Tensor, state: Mapping[str, object]) -> None:
+        # The optimizer finds a state by its tensor, so a key's old tensor must leave with it.
+        holder = self._holder(param)
+        if key in self._keys:
+            holder.state.pop(self._keys[key].param, None)
+        if state:
+            holder.state[param] = _all_fitted(state, param)
+        self._keys[key] = _Keyed(param)
+
+    def _holder(self, param: torch.Tensor) -> torch.optim.Optimizer:
+        if self._optimizer is None:
+            self._optimizer = self._spec.build([param])
+        return self._optimizer
+
+    def _state(self, keyed: "_Keyed") -> dict[str, object]:
+        found = None if self._optimizer is None else self._optimizer.state.get(keyed.param)
+        return dict(found or {})
+
+    def _change(self, fresh: OptimizerSpec) -> None:
+        self._spec, self._numbers = fresh, _Numbers(fresh)
 
     def states(self) -> dict[Key, Mapping[str, object]]:
         """Return the state of every key that has one; the tensors are the live ones."""
         with self._lock:
-            return {key: keyed.state() for key, keyed in self._keys.items()}
+            return {key: self._state(keyed) for key, keyed in self._keys.items()}
 
     def load_states(
         self, states: Mapping[Key, Mapping[str, object]], stored: Mapping[Key, torch.Tensor]
@@ -136,10 +188,11 @@ class OptimizerRunner:
             states: What :meth:`states` returned, or an equal copy.
             stored: The stored value of each of those keys.
         """
-        spec = self.spec
-        fresh = {key: _Keyed.made(spec, key, stored[key], state) for key, state in states.items()}
+        fitted = {key: _all_fitted(state, stored[key]) for key, state in states.items()}
         with self._lock:
-            self._keys = fresh
+            self._keys, self._optimizer = {}, None
+            for key, state in fitted.items():
+                self._keep(key, stored[key], state)
 
     def add_state(self, key: Key, state: Mapping[str, object], stored: torch.Tensor) -> None:
         """Replace the state of one key.
@@ -149,95 +202,56 @@ class OptimizerRunner:
             state: As in :meth:`states`.
             stored: Its stored value.
         """
-        fresh = _Keyed.made(self.spec, key, stored, state)
         with self._lock:
-            self._keys[key] = fresh
+            self._keep(key, stored, state)
 
     def _rehearse_change(self, fresh: OptimizerSpec) -> None:
-        done: set[object] = set()
+        numbers, done = _Numbers(fresh), set[object]()
         for key, keyed in self._keys.items():
-            old, new = self._spec.arguments(key), fresh.arguments(key)
-            step = (keyed.form, _structure(old), _structure(new))
-            if _structure(old) != _structure(new) and step not in done and keyed.form is not None:
-                keyed.form.rehearse(fresh, key, old, new)
+            old, new = self._numbers.of(key), numbers.of(key)
+            step = (keyed.form, old.structure, new.structure)
+            if old.structure != new.structure and step not in done and keyed.form is not None:
+                keyed.form.rehearse(fresh, key, old.values, new.values)
                 done.add(step)
 
 
 @dataclass(slots=True)
 class _Keyed:
-    """One key's optimizer, which holds its state."""
+    """One key's tensor, by which the optimizer holds its state."""
 
     param: torch.Tensor
-    optimizer: torch.optim.Optimizer
-    form: "_Form | None" = None
-
-    @classmethod
-    def made(
-        cls, spec: OptimizerSpec, key: Key, param: torch.Tensor, state: Mapping[str, object]
-    ) -> "_Keyed":
-        optimizer = spec.build([param], key)
-        if state:
-            optimizer.state[param] = {name: _fitted(value, param) for name, value in state.items()}
-        return cls(param, optimizer)
-
-    def state(self) -> dict[str, object]:
-        return dict(self.optimizer.state.get(self.param, {}))
+    form: Form | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """All that decides whether an optimizer accepts a gradient, besides its arguments."""
+@dataclass(frozen=True, eq=False, slots=True)
+class _Arguments:
+    """The optimizer's arguments for some keys, and which of its terms they switch on."""
 
-    dtype: torch.dtype
-    num_dims: int
-    sparse_value: bool
-    sparse_grad: bool
+    values: Mapping[str, Plain]
+    structure: tuple[object, ...]
 
-    @classmethod
-    def of(cls, update: Update) -> "_Form":
-        stored = update.stored
-        return cls(stored.dtype, stored.dim(), stored.is_sparse, update.merged.is_sparse)
 
-    def rehearse(
-        self,
-        spec: OptimizerSpec,
-        key: Key,
-        first: Mapping[str, Plain],
-        then: Mapping[str, Plain],
-    ) -> None:
-        """Take one step with some arguments and one with others, on a tiny tensor.
+class _Numbers:
+    """The arguments of each key, worked out once; keys with equal ones share an object."""
 
-        Raises:
-            UnsupportedError: torch refuses.
-        """
-        value = torch.zeros((2,) * self.num_dims, dtype=self.dtype)
-        grad = torch.ones_like(value)
-        value = value.to_sparse(1) if self.sparse_value else value
-        grad = grad.to_sparse(1) if self.sparse_grad else grad
-        optimizer = spec.build([value], key)
-        try:
-            for arguments in (first, then):
-                optimizer.param_groups[0].update(arguments)
-                value.grad = grad.clone()
-                optimizer.step()
-        except (RuntimeError, ValueError, TypeError, KeyError) as error:
-            raise self._refusal(spec, key, first == then, error) from error
+    def __init__(self, spec: OptimizerSpec) -> None:
+        self._spec = spec
+        self._by_key: dict[Key, _Arguments] = {}
+        self._distinct: dict[object, _Arguments] = {}
 
-    def _refusal(
-        self, spec: OptimizerSpec, key: Key, steady: bool, error: Exception
-    ) -> UnsupportedError:
-        if not steady:
-            return UnsupportedError(
-                f"key {key!r}: torch.optim.{spec.name} cannot change these hyper-parameters and "
-                f"keep its state ({error!r}); set_updater(None) first, which drops the state"
-            )
-        kinds = ("dense", "row-sparse")
-        return UnsupportedError(
-            f"key {key!r}: torch.optim.{spec.name} cannot apply a {kinds[self.sparse_grad]} "
-            f"gradient to a {kinds[self.sparse_value]} value of {self.num_dims} dimensions and "
-            f"type {self.dtype} ({error}); push {kinds[not self.sparse_grad]} gradients or "
-            "choose another optimizer"
-        )
+    def of(self, key: Key) -> _Arguments:
+        """Return the arguments of ``key``."""
+        found = self._by_key.get(key)
+        if found is None:
+            values = self._spec.arguments(key)
+            fresh = _Arguments(values, _structure(values))
+            found = self._distinct.setdefault(tuple(values.items()), fresh)
+            self._by_key[key] = found
+        return found
+
+
+def _all_fitted(state: Mapping[str, object], param: torch.Tensor) -> dict[str, object]:
+    return {name: _fitted(value, param) for name, value in state.items()}
 
 
 def _fitted(value: object, param: torch.Tensor) -> object:

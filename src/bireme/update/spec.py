@@ -65,8 +65,12 @@ class OptimizerSpec:
         if "weight_decay" not in _arguments(cls) and self.wd_mult:
             raise ConfigError(f"{self.name} has no weight_decay, so wd_mult means nothing to it")
         object.__setattr__(self, "rescale_grad", _number("rescale_grad", self.rescale_grad))
+        tried: set[object] = set()
         for key in (None, *groups, *self.lr_mult, *self.wd_mult):
-            self.build([_probe_parameter()], key)
+            numbers = tuple(self.arguments(key).items())
+            if numbers not in tried:
+                self.build([_probe_parameter()], key)
+                tried.add(numbers)
 
     @property
     def optimizer_class(self) -> type[torch.optim.Optimizer]:

@@ -74,7 +74,10 @@ def trainers_update_on_servers_or_not_at_all(job):
             ConfigError,
             "update_on_kvstore=False is not possible",
             lambda net=net: bireme.Trainer(
-                net, torch.optim.SGD(net.parameters()), job.store("dist_async"), update_on_kvstore=False
+                net,
+                torch.optim.SGD(net.parameters()),
+                job.store("dist_async"),
+                update_on_kvstore=False,
             ),
         )
         store = job.store("dist_async")

@@ -22,6 +22,10 @@ class Checks:
         self._named.append(check)
         return check
 
+    def names(self):
+        """Return the checks' names."""
+        return [check.__name__ for check in self._named]
+
     def run(self):
         """Serve, or run every check and write ``<rank>.json`` into the folder of the first argument."""
         torch.set_num_threads(1)

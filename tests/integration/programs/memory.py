@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from tests.integration.programs.harness import Checks, equal
+from tests.integration.programs.harness import Checks, adding, equal
 
 COUNT, LENGTH = 16, 1 << 20
 SIZE_BYTES = COUNT * LENGTH * 4
@@ -18,8 +18,12 @@ check = Checks()
 def memory(job):
     store, server = job.store(), int((job.out / "server.pid").read_text())
     keys = list(range(COUNT))
-    store.init(-1, torch.zeros(1))
-    store.pushpull(-1, torch.ones(1))
+    store.init(-1, torch.zeros(1 << 20))
+    # The first call of each kind loads libraries, here and on the server.
+    job.store().set_optimizer(adding())
+    store.pushpull(-1, torch.ones(1 << 20))
+    store.push(-1, torch.ones(1 << 20))
+    store.pull(-1)
     grads = [torch.full((LENGTH,), float(number)) for number in keys]
     outs = [torch.zeros(LENGTH).fill_(1) for _ in keys]
     store.barrier()
@@ -44,10 +48,10 @@ def memory(job):
 
 
 def own_bytes(pid):
-    """Return the memory that only this process holds: not what it shares with its peers."""
+    """Return the resident memory of a process; over sockets it shares none with its peers."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     sizes = dict(line.split(":", 1) for line in lines)
-    return 1024 * int(sizes["RssAnon"].split()[0])
+    return 1024 * int(sizes["VmRSS"].split()[0])
 
 
 if __name__ == "__main__":

@@ -150,7 +150,9 @@ def row_sparse_values(job):
             row = job.rank % 2
             content = torch.full((1, shape[1]), job.rank + 1.0)
             store.push("rows", torch.sparse_coo_tensor([[row]], content, shape))
-            asked = torch.randint(0, shape[0], (4,), generator=torch.Generator().manual_seed(repeat))
+            asked = torch.randint(
+                0, shape[0], (4,), generator=torch.Generator().manual_seed(repeat)
+            )
             rows = store.row_sparse_pull("rows", row_ids=asked).to_dense()
             expected = torch.zeros(shape)
             expected[asked] = 1
@@ -264,7 +266,10 @@ def random_gradients_compressed_in_every_way(job):
     ]
     for how in ways:
         grads = [
-            [torch.randn(777, 601, generator=torch.Generator().manual_seed(10 * rank + n)) for n in range(3)]
+            [
+                torch.randn(777, 601, generator=torch.Generator().manual_seed(10 * rank + n))
+                for n in range(3)
+            ]
             for rank in range(job.size)
         ]
         simulated = [decoded(how, each) for each in grads]
@@ -298,7 +303,9 @@ def compression_refuses_other_types(job):
     store = job.store()
     store.init("h", torch.zeros(3, dtype=torch.float64))
     store.set_gradient_compression({"type": "2bit"})
-    refuses(UnsupportedError, "float32", lambda: store.push("h", torch.ones(3, dtype=torch.float64)))
+    refuses(
+        UnsupportedError, "float32", lambda: store.push("h", torch.ones(3, dtype=torch.float64))
+    )
     store.set_gradient_compression(None)
     store.push("h", torch.ones(3, dtype=torch.float64))
     equal(store.pull("h"), job.size)
@@ -395,7 +402,11 @@ def one_key_declared_in_two_ways(job):
         store.init("x", torch.zeros(4))
     store.barrier()
     if job.rank:
-        refuses(ConfigError, "every worker must use it in the same way", lambda: store.init("x", torch.zeros(5)))
+        refuses(
+            ConfigError,
+            "every worker must use it in the same way",
+            lambda: store.init("x", torch.zeros(5)),
+        )
         store.init("x", torch.zeros(4))
     store.push("x", torch.ones(4))
     equal(store.pull("x"), job.size)
@@ -427,7 +438,10 @@ def learning_rate_changes_at_a_definite_round(job):
 def multipliers_work_on_servers(job):
     store = job.store()
     spec = OptimizerSpec(
-        "sgd", {"lr": 0.5, "weight_decay": 0.5}, lr_mult={"a": 0.0}, wd_mult={"b": 0.0},
+        "sgd",
+        {"lr": 0.5, "weight_decay": 0.5},
+        lr_mult={"a": 0.0},
+        wd_mult={"b": 0.0},
         groups={"late": {"lr": 1.0}},
     )
     store.set_optimizer(spec)
@@ -488,7 +502,9 @@ def states_are_saved_once_and_loaded_by_all(job):
         store.push(["big", "small"], [grads[2], grads[2][:2, :3].contiguous()])
     for key in ("big", "small"):
         equal(second.pull(key), first.pull(key))
-    refuses(OSError, "No such file", lambda: first.save_optimizer_states(str(job.out / "no" / "file")))
+    refuses(
+        OSError, "No such file", lambda: first.save_optimizer_states(str(job.out / "no" / "file"))
+    )
     refuses(OSError, "No such file", lambda: first.load_optimizer_states(str(job.out / "missing")))
     assert first.optimizer_states()["big"]["step"].item() == 3
 
@@ -514,7 +530,9 @@ def small_things_are_summed_beside_the_optimizer(job):
     store = job.store()
     store.set_optimizer(adding())
     for number in range(3):
-        total = store.sum_over_workers("samples", torch.tensor([job.rank + number], dtype=torch.float64))
+        total = store.sum_over_workers(
+            "samples", torch.tensor([job.rank + number], dtype=torch.float64)
+        )
         equal(total, job.sum_of_ranks + (number - 1) * job.size)
 
 
@@ -598,7 +616,9 @@ def trainers_with_compression(job):
 @check
 def several_trainers_and_live_rates(job):
     nets = [scalar_net(), scalar_net()]
-    trainers = [bireme.Trainer(n, torch.optim.SGD(n.parameters(), lr=1.0), "dist_sync") for n in nets]
+    trainers = [
+        bireme.Trainer(n, torch.optim.SGD(n.parameters(), lr=1.0), "dist_sync") for n in nets
+    ]
     scheduler = torch.optim.lr_scheduler.ExponentialLR(trainers[0].optimizer, 0.5)
     for _ in range(2):
         for net, trainer in zip(nets, trainers, strict=True):
@@ -627,7 +647,9 @@ def trainers_share_a_store_when_they_update_here(job):
 @check
 def trainers_save_and_load(job):
     net = scalar_net()
-    trainer = bireme.Trainer(net, torch.optim.SGD(net.parameters(), lr=1.0, momentum=0.5), "dist_sync")
+    trainer = bireme.Trainer(
+        net, torch.optim.SGD(net.parameters(), lr=1.0, momentum=0.5), "dist_sync"
+    )
     net.weight.grad = torch.ones(1, 1)
     trainer.step()
     if job.rank == 0:

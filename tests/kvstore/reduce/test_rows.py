@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.kvstore.reduce.rows import sum_rows, take_rows
+from bireme.kvstore.reduce.rows import sum_rows, take_rows, to_dense
 
 CPU = torch.device("cpu")
 
@@ -72,3 +72,26 @@ def test_taken_rows_are_a_copy():
     taken = take_rows(value, torch.tensor([0, 1, 2]))
     value.fill_(5)
     assert taken.values().max() == 1
+
+
+def of_stride_0(num_rows=4) -> torch.Tensor:
+    layer = torch.nn.Embedding(num_rows, 1, sparse=True)
+    layer(torch.tensor([2])).sum().backward()
+    assert layer.weight.grad._values().stride() == (0, 0)
+    return layer.weight.grad
+
+
+def test_to_dense_reads_values_of_stride_0():
+    assert to_dense(of_stride_0()).flatten().tolist() == [0, 0, 1, 0]
+
+
+@given(st.lists(st.integers(0, 5), max_size=8))
+def test_to_dense_equals_torchs(ids):
+    assert torch.equal(to_dense(rows(ids)), rows(ids).to_dense())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.int8, torch.uint8], ids=str)
+def test_to_dense_keeps_the_type(dtype):
+    dense = to_dense(rows([3, 3], dtype=dtype))
+    assert dense.dtype is dtype
+    assert dense[:, 0].tolist() == [0, 0, 0, 3, 0, 0]

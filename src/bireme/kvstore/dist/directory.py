@@ -127,12 +127,13 @@ class Directory:
     def _init_entries(self, entry: DistEntry) -> list[InitEntry]:
         layout = entry.layout
         whole = tuple(layout.shape) if len(entry.spans) == 1 else None
+        row_length = entry.row_length if entry.has_whole_rows else 1
         return [
             InitEntry(
                 *span.slot,
                 DType(str(layout.dtype).removeprefix("torch.")),
                 span.length,
-                entry.row_length,
+                row_length,
                 WireLayout.ROWS if layout.row_sparse else WireLayout.DENSE,
                 self.consistency,
                 span.length * layout.dtype.itemsize,

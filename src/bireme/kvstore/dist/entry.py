@@ -54,6 +54,14 @@ class DistEntry:
         shape = self.layout.shape
         return shape[1:].numel() if len(shape) > 1 else 1
 
+    @property
+    def has_whole_rows(self) -> bool:
+        """Whether no row lies on two slots."""
+        width = self.row_length
+        return not width or all(
+            span.offset % width == 0 and span.length % width == 0 for span in self.spans
+        )
+
     def staging(self) -> torch.Tensor:
         """Return memory for one value, flat, on the CPU, to ``hand_out`` or ``put_back``."""
         with self.lock:
@@ -83,5 +91,6 @@ class DistEntry:
 
     def cut(self, flat: torch.Tensor) -> list[memoryview]:
         """Return the bytes of each slot's part of a flat contiguous CPU tensor."""
+        if len(self.spans) == 1:
+            return [bytes_of(flat)]
         return [bytes_of(flat[span.offset : span.offset + span.length]) for span in self.spans]
-

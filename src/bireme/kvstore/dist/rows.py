@@ -44,12 +44,12 @@ def pull_rows(
     width = entry.row_length
     rows = rows.cpu()
     content = torch.empty((len(rows), width), dtype=entry.layout.dtype)
+    if not entry.has_whole_rows:
+        raise UnsupportedError(
+            f"key {entry.key!r} has rows of {width} elements that lie on several servers, so "
+            "they cannot be pulled one by one; raise BIREME_SLICE_BYTES above a row's size"
+        )
     for span in entry.spans if width else ():
-        if span.offset % width:
-            raise UnsupportedError(
-                f"key {entry.key!r} has rows of {width} elements that lie on several servers, so "
-                "they cannot be pulled one by one; raise BIREME_SLICE_BYTES above a row's size"
-            )
         first, end = span.offset // width, (span.offset + span.length) // width
         low, high = torch.searchsorted(rows, torch.tensor([first, end])).tolist()
         if low == high:
@@ -59,5 +59,9 @@ def pull_rows(
         client.rows(span.slot, Held(bytes_of(ids)), high - low, place, timeout_s)
     shape = (len(rows), *entry.layout.shape[1:])
     return torch.sparse_coo_tensor(
-        rows[None], content.view(shape), entry.layout.shape, is_coalesced=True, check_invariants=False
+        rows[None],
+        content.view(shape),
+        entry.layout.shape,
+        is_coalesced=True,
+        check_invariants=False,
     )

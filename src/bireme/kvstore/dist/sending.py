@@ -80,9 +80,7 @@ class Sender:
             return self._compressed(entry, flat, compressor)
 
     @staticmethod
-    def _compressed(
-        entry: DistEntry, flat: torch.Tensor, compressor: Compressor
-    ) -> list[PushItem]:
+    def _compressed(entry: DistEntry, flat: torch.Tensor, compressor: Compressor) -> list[PushItem]:
         parts = [flat[span.offset : span.offset + span.length] for span in entry.spans]
         if entry.residuals is None:
             entry.residuals = [compressor.init(part) for part in parts]
@@ -113,12 +111,12 @@ def _row_items(entry: DistEntry, total: torch.Tensor) -> list[PushItem]:
     count = total.indices().shape[1] if entry.row_length else 0
     ids, rows = total.indices()[0, :count], total.values()[:count].reshape(count, width)
     items: list[PushItem] = []
+    if not entry.has_whole_rows:
+        raise UnsupportedError(
+            f"key {entry.key!r} has rows of {width} elements that lie on several servers, so "
+            "they cannot be pushed one by one; raise BIREME_SLICE_BYTES above a row's size"
+        )
     for span in entry.spans:
-        if span.offset % width:
-            raise UnsupportedError(
-                f"key {entry.key!r} has rows of {width} elements that lie on several servers, so "
-                "they cannot be pushed one by one; raise BIREME_SLICE_BYTES above a row's size"
-            )
         first, end = span.offset // width, (span.offset + span.length) // width
         low, high = torch.searchsorted(ids, torch.tensor([first, end])).tolist()
         local = (ids[low:high] - first).contiguous()

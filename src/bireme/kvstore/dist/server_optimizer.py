@@ -212,7 +212,8 @@ def _on_server(entry: DistEntry) -> Layout:
     layout = entry.layout
     shape = layout.shape
     if len(entry.spans) > 1:
-        shape = torch.Size((1, 1) if entry.row_length > 1 else (1,))
+        in_rows = entry.row_length > 1 and entry.has_whole_rows
+        shape = torch.Size((1, 1) if in_rows else (1,))
     return Layout(shape, sum_dtype(layout.dtype), False)
 
 

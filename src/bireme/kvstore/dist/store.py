@@ -326,7 +326,9 @@ class DistStore(KVStore):
         keys, is_list = to_keys(key)
         return keys, is_list, self._directory.find(keys)
 
-    def _pushes(self, key: Key | Sequence[Key], value: Values) -> tuple[list[DistEntry], list[Push[DistEntry]]]:
+    def _pushes(
+        self, key: Key | Sequence[Key], value: Values
+    ) -> tuple[list[DistEntry], list[Push[DistEntry]]]:
         keys, is_list, entries = self._found(key)
         pushes = calls.pushes(entries, keys, is_list, value)
         for push in pushes:
@@ -364,9 +366,7 @@ def _targets(
     return [(entry, pull.outs) for entry, pull in zip(entries, pulls, strict=True)]
 
 
-def _may_borrow(
-    pushes: Sequence[Push[DistEntry]], pulls: Sequence[Pull[DistEntry]]
-) -> bool:
+def _may_borrow(pushes: Sequence[Push[DistEntry]], pulls: Sequence[Pull[DistEntry]]) -> bool:
     """Return whether values may be sent from the caller's memory while results are written.
 
     A part of a key is written when that part has been sent and summed, so a result may replace its

@@ -6,7 +6,7 @@ import torch
 
 from bireme.update.layout import HALF_DTYPES
 
-__all__ = ("sum_rows", "take_rows")
+__all__ = ("sum_rows", "take_rows", "to_dense")
 
 
 def sum_rows(values: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
@@ -37,6 +37,26 @@ def sum_rows(values: Sequence[torch.Tensor], device: torch.device) -> torch.Tens
     return torch.sparse_coo_tensor(
         rows[None], total.to(dtype), values[0].shape, is_coalesced=True, check_invariants=False
     )
+
+
+def to_dense(value: torch.Tensor) -> torch.Tensor:
+    """Return a row-sparse tensor as a dense one.
+
+    Unlike torch 2.13's own ``to_dense()`` it reads values of stride 0, such as the gradient of an
+    embedding of width 1 below ``sum()``, which torch takes for zeros.
+
+    Args:
+        value: A ``sparse_coo`` tensor with one sparse dimension, coalesced or not.
+
+    Example:
+        >>> value = torch.sparse_coo_tensor([[1]], torch.ones(()).expand(1, 1), (2, 1))
+        >>> to_dense(value)
+        tensor([[0.],
+                [1.]])
+    """
+    total = sum_rows([value], value.device)
+    dense = torch.zeros(value.shape, dtype=value.dtype, device=value.device)
+    return dense.index_copy_(0, total.indices()[0], total.values())
 
 
 def take_rows(value: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,37 @@
+"""What a store costs in memory, measured in real processes: two workers, one server."""
+
+import json
+
+import pytest
+
+from tests.integration.jobs import run_job
+from tests.integration.programs.memory import SIZE_BYTES
+
+pytestmark = pytest.mark.slow
+
+_FIXED_BYTES = 12 << 20
+"""Buffers of sockets and the allocator's own, whatever the size of the model."""
+
+
+@pytest.fixture(scope="module")
+def added(tmp_path_factory):
+    out = tmp_path_factory.mktemp("memory")
+    # Over sockets no page belongs to two processes, so that each counts its own.
+    found = run_job("memory", out, num_workers=2, num_servers=1, bireme_transport="tcp")
+    assert [each["memory"] for each in found] == ["", ""]
+    return [json.loads((out / f"memory-{rank}.json").read_text()) for rank in range(2)]
+
+
+@pytest.mark.timeout(200)
+def test_a_server_holds_about_twice_the_values(added):
+    assert SIZE_BYTES < added[0]["server"] < 2.2 * SIZE_BYTES
+
+
+@pytest.mark.timeout(200)
+def test_pushpull_needs_no_copy_of_the_gradients(added):
+    assert all(each["pushpull"] < 0.1 * SIZE_BYTES + _FIXED_BYTES for each in added)
+
+
+@pytest.mark.timeout(200)
+def test_push_needs_one_copy_of_the_gradients(added):
+    assert all(each["push"] < 1.1 * SIZE_BYTES + _FIXED_BYTES for each in added)
