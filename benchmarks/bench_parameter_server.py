@@ -136,6 +136,17 @@ class Ours(Cluster):
         children = Path(f"/proc/{self._launcher.pid}/task/{self._launcher.pid}/children")
         return own_bytes([int(pid) for pid in children.read_text().split()], role)
 
+    def settle(self) -> None:
+        """Wait until the processes have loaded what they load beside their work."""
+        before_s, limit_s = -1.0, time.monotonic() + 30
+        while time.monotonic() < limit_s:
+            children = Path(f"/proc/{self._launcher.pid}/task/{self._launcher.pid}/children")
+            used_s = sum(cpu_s(int(pid)) for pid in children.read_text().split())
+            if used_s - before_s < 0.1:
+                return
+            before_s = used_s
+            time.sleep(0.5)
+
     def messages(self) -> int:
         """Return the messages that the first worker has sent and received so far."""
         return int(self.ask("counts")[0]["messages"])
@@ -161,6 +172,12 @@ def own_bytes(pids: Sequence[int], role: str) -> list[int]:
                 own += size_bytes
         found.append(own)
     return found
+
+
+def cpu_s(pid: int) -> float:
+    """Return the processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def shared_files(pid: int) -> dict[int, tuple[int, int]]:
@@ -228,9 +245,7 @@ def mxnet_cluster(num_servers: int, python: Path) -> Iterator[Cluster]:
         yield Cluster([peer.ask for peer in peers[:NUM_WORKERS]])
 
 
-def measure(
-    sides: Mapping[str, Cluster], case: Case, num_rounds: int
-) -> dict[str, list[float]]:
+def measure(sides: Mapping[str, Cluster], case: Case, num_rounds: int) -> dict[str, list[float]]:
     """Return the seconds of each side, one for each round."""
     repeats = {}
     for name, side in sides.items():
@@ -288,6 +303,7 @@ def run_servers(
             sides["mxnet"] = stack.enter_context(mxnet_cluster(num_servers, python))
         warm_up = Case("warm-up", (1000,), 0)
         measure(sides, warm_up, 2)
+        ours.settle()
         for case in CASES:
             before = sum(ours.own_bytes("server")), max(ours.own_bytes("worker"))
             seconds = measure(sides, case, arguments.rounds)

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable
 
 import torch
+
 from bireme import kvstore
 from bireme.kvstore.dist.store import DistStore
 

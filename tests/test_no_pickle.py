@@ -29,7 +29,7 @@ def call_faults(call):
     given = {each.arg: ast.unparse(each.value) for each in call.keywords}
     if name in CODE:
         return [name]
-    if name in ("torch.load", "torch.save") and given.get("weights_only") != "True":
+    if name == "torch.load" and given.get("weights_only") != "True":
         return [f"{name} without weights_only=True"]
     if given.get("allow_pickle", "False") != "False":
         return [f"{name} with allow_pickle"]

@@ -78,12 +78,11 @@ def save(store):
 
 
 def main():
-    if (
-        WHAT == "late"
-        and os.environ["BIREME_ROLE"] == "worker"
-        and os.environ["BIREME_RANK"] == WHO
-    ):
-        time.sleep(60)
+    if (os.environ["BIREME_ROLE"], os.environ["BIREME_RANK"]) == ("worker", WHO):
+        if WHAT == "late":
+            time.sleep(60)
+        elif WHAT == "secret":
+            os.environ["BIREME_SECRET"] = "another secret " * 4
     store = bireme.kvstore.create(os.environ.get("KIND", "dist_sync"))
     store.init("w", torch.zeros(4))
     try:

@@ -1,7 +1,6 @@
 """Asynchronous stores between real processes: two workers, two servers."""
 
 import pytest
-
 from tests.integration.jobs import run_job
 from tests.integration.programs.arrivals import check
 

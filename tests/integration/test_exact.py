@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-
 from tests.integration.jobs import launch, run_threads
 from tests.integration.programs.training import train_alone, train_together
 
@@ -34,7 +33,7 @@ def assert_exact(runs, size):
             torch.testing.assert_close(param, exact, rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.parametrize("on_store", [True, False, None])
+@pytest.mark.parametrize("on_store", [True, False])
 @pytest.mark.parametrize(("num_workers", "num_servers", "shares"), JOBS)
 def test_threads_that_come_at_random_times(num_workers, num_servers, shares, on_store):
     def work(session):

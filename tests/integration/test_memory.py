@@ -3,7 +3,6 @@
 import json
 
 import pytest
-
 from tests.integration.jobs import run_job
 from tests.integration.programs.memory import SIZE_BYTES
 

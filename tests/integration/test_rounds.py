@@ -1,7 +1,6 @@
 """Synchronous stores between real processes: three workers, two servers."""
 
 import pytest
-
 from tests.integration.jobs import run_job
 from tests.integration.programs.rounds import check
 

@@ -6,16 +6,15 @@ from bireme import kvstore
 from bireme.errors import ConfigError, UnsupportedError
 from bireme.kvstore import KVStoreBase
 
-COMING = (
+COMING = ("allreduce", "byteps", "dist_bounded", "dist_local", "horovod")
+DIST = (
     "dist",
     "dist_sync",
     "dist_async",
     "dist_sync_device",
     "dist_device_sync",
-    "dist_bounded",
-    "allreduce",
-    "horovod",
-    "byteps",
+    "dist_async_device",
+    "dist_device_async",
 )
 
 
@@ -64,12 +63,28 @@ def test_unknown_type_lists_the_valid_ones(name):
 
 
 @pytest.mark.parametrize("name", COMING)
-def test_types_across_machines_say_what_works_now(name):
-    with pytest.raises(UnsupportedError, match=r"coming version.*local.*device"):
+def test_types_of_a_later_version_say_what_works_now(name):
+    with pytest.raises(UnsupportedError, match=r"later version.*local.*device.*dist_sync"):
         kvstore.create(name.upper())
 
 
-@pytest.mark.parametrize("name", [None, 3, b"local", ["local"]])
+@pytest.mark.parametrize("name", DIST)
+def test_without_a_launcher_a_dist_store_runs_a_job_of_its_own(name):
+    with kvstore.create(name.upper()) as store:
+        assert (store.type, store.rank, store.num_workers) == (name, 0, 1)
+
+
+def test_the_environment_names_the_default(monkeypatch):
+    monkeypatch.setenv("BIREME_KVSTORE", "device")
+    assert kvstore.create().type == "device"
+    assert kvstore.create("local").type == "local"
+
+
+def test_run_role_returns_where_nothing_was_launched():
+    kvstore.run_role()
+
+
+@pytest.mark.parametrize("name", [3, b"local", ["local"]])
 def test_name_must_be_a_string(name):
     with pytest.raises(ConfigError, match="string"):
         kvstore.create(name)

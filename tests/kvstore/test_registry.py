@@ -2,6 +2,7 @@ import pytest
 
 from bireme.errors import ConfigError
 from bireme.kvstore import KVStoreBase
+from bireme.kvstore.dist.session import DIST_TYPES
 from bireme.kvstore.factory import _CLASSES
 from bireme.kvstore.registry import BUILT_IN, Registry, is_coming
 
@@ -19,10 +20,10 @@ class Plain(KVStoreBase):
 
 
 def test_reserved_names_are_the_ones_that_create_serves():
-    assert set(BUILT_IN) == set(_CLASSES)
+    assert set(BUILT_IN) == {*_CLASSES, *DIST_TYPES}
 
 
-@pytest.mark.parametrize(("name", "coming"), [("dist", True), ("dist_x", True), ("dist2", False)])
+@pytest.mark.parametrize(("name", "coming"), [("allreduce", True), ("dist_bounded", True), ("dist_sync", False)])
 def test_is_coming(name, coming):
     assert is_coming(name) is coming
 

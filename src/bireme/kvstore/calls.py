@@ -21,6 +21,7 @@ __all__ = (
     "Pull",
     "Push",
     "RowPull",
+    "check_outs",
     "check_single",
     "first_values",
     "pulls",

@@ -45,7 +45,9 @@ def describe_job(
 
 def is_well(scheduler: Report, silent: Mapping[str, str]) -> bool:
     """Return whether every node is there and answers."""
-    late = any(node["silent_s"] > _LONG_SILENCE_S or not node["linked"] for node in scheduler["nodes"])
+    late = any(
+        node["silent_s"] > _LONG_SILENCE_S or not node["linked"] for node in scheduler["nodes"]
+    )
     return not (silent or late or scheduler["missing"] or scheduler["lost"])
 
 

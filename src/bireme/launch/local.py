@@ -204,7 +204,9 @@ class _Run:
             exit_ = child.poll()
             if exit_ is not None:
                 self._forget(node)
-                ended.append(Exited(node, exit_, follows=names_an_abort(self._tails[node], str(node))))
+                ended.append(
+                    Exited(node, exit_, follows=names_an_abort(self._tails[node], str(node)))
+                )
         return sorted(ended, key=lambda event: event.exit.status >= 0)
 
     def _forget(self, node: NodeId) -> None:

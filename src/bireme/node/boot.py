@@ -17,6 +17,7 @@ from bireme.core.server import ServerCore
 from bireme.core.worker import WorkerCore
 from bireme.errors import ConfigError
 from bireme.node.runtime import Core, Runtime
+from bireme.node.tls import tls_contexts
 from bireme.node.values import TorchSlotValues
 from bireme.node.worker import WorkerClient
 from bireme.settings import JobSettings, NodeSettings, Security, TransportChoice
@@ -50,7 +51,11 @@ def run_node(node: NodeSettings, job: JobSettings) -> EndJob:
             _prepare_optimizers()
             core = ServerCore(identity_of(node, job, addresses), values)
         runtime = Runtime(
-            core, transport, scheduler=node.scheduler_address, name=str(node.node or node.role)
+            core,
+            transport,
+            scheduler=node.scheduler_address,
+            name=str(node.node or node.role),
+            payload_crc=job.payload_crc,
         )
         return runtime.run()
 
@@ -69,7 +74,8 @@ def _import_for_good() -> None:
 def connect_worker(node: NodeSettings, job: JobSettings) -> WorkerClient:
     """Return a worker's client; ``ready`` of it joins the job."""
     core = WorkerCore(identity_of(node, job, ()))
-    return WorkerClient(core, _open_transport(node, job), node.scheduler_address)
+    transport = _open_transport(node, job)
+    return WorkerClient(core, transport, node.scheduler_address, payload_crc=job.payload_crc)
 
 
 def identity_of(node: NodeSettings, job: JobSettings, addresses: tuple[str, ...]) -> Identity:
@@ -110,6 +116,7 @@ def job_config(node: NodeSettings, job: JobSettings) -> JobConfig:
 
 
 def _open_transport(node: NodeSettings, job: JobSettings) -> SocketTransport:
+    tls_server, tls_client = tls_contexts(node)
     return SocketTransport(
         TransportOptions(
             secret=_secret(node),
@@ -117,6 +124,8 @@ def _open_transport(node: NodeSettings, job: JobSettings) -> SocketTransport:
             identity={"role": str(node.role), "rank": -1 if node.rank is None else node.rank},
             window_bytes=job.window_bytes,
             limits=Limits(max_payload_bytes=job.max_payload_bytes),
+            tls_server=tls_server,
+            tls_client=tls_client,
         )
     )
 

@@ -20,7 +20,7 @@ from bireme.transport.inproc import InprocHub, InprocTransport
 from bireme.types.nodes import Role
 from bireme.wire.messages import JobConfig
 
-__all__ = ("EmbeddedCluster",)
+__all__ = ("EmbeddedCluster", "embedded_config")
 
 _SCHEDULER = "inproc://scheduler"
 _log = logging.getLogger("bireme.node")

@@ -32,6 +32,8 @@ from bireme.transport.choose import best_address
 from bireme.transport.machine import machine_token
 from bireme.types.nodes import NodeId
 from bireme.wire.codec import decode_head, encode
+from bireme.wire.header import crc_of
+from bireme.wire.messages import Message
 
 __all__ = ("Core", "Outcome", "Runtime")
 
@@ -80,6 +82,7 @@ class Runtime:
         name: What log lines begin with until the role has a name.
         outcome: Takes the results of calls.
         inproc_names: Names that can be reached within this process.
+        payload_crc: Send a checksum with every payload; what arrives with one is always checked.
 
     Guarantees:
         ``step`` is called by one thread at a time; ``submit`` by any thread at any time. Nothing
@@ -95,6 +98,7 @@ class Runtime:
         name: str,
         outcome: Outcome | None = None,
         inproc_names: Sequence[str] = (),
+        payload_crc: bool = False,
     ) -> None:
         self._core = core
         self._transport = transport
@@ -102,6 +106,7 @@ class Runtime:
         self._name = name
         self._outcome = outcome
         self._inproc_names = tuple(inproc_names)
+        self._payload_crc = payload_crc
         self.lock = threading.RLock()
         self._links: dict[int, Link] = {}
         self._inbox: collections.deque[tuple[ev.Event | act.EndJob, Link | None]] = (
@@ -111,6 +116,7 @@ class Runtime:
         self._lost_early: dict[int, str] = {}
         self._held: set[int] = set()
         self.ended: act.EndJob | None = None
+        self._last_read: tuple[bytes | None, Message | None, int] = (None, None, 0)
         self.num_messages = 0
         """Sent and received so far."""
         self._carry_out: dict[type[act.Action], Callable[[Any], None]] = {
@@ -136,13 +142,29 @@ class Runtime:
         with self.lock:
             self._handle(cast("ev.Event", call))
 
+    def read(self, head: bytes) -> tuple[Message, int]:
+        """Return a head's message and payload size; called by the thread that is in ``step``.
+
+        A payload sink reads the head when it has arrived, and ``step`` reads it again with the
+        whole frame, so the last one is kept.
+
+        Raises:
+            RemoteProtocolError: It is no message.
+        """
+        known, message, payload_bytes = self._last_read
+        if known is not head or message is None:
+            message, payload_bytes = decode_head(head)
+            self._last_read = head, message, payload_bytes
+        return message, payload_bytes
+
     def wake(self) -> None:
         """Make the ``step`` under way return."""
         self._transport.wake()
 
     def step(self) -> None:
         """Wait for the next event or deadline, and handle everything that has come."""
-        patience_s = self._patience_s()
+        due_s = self._core.next_deadline_s()
+        patience_s = self._patience_s(due_s)
         overdue_s = time.monotonic() + patience_s + _ASLEEP_S
         events = self._transport.poll(patience_s)
         if time.monotonic() > overdue_s:
@@ -153,7 +175,7 @@ class Runtime:
                 self._connected(*self._inbox.popleft())
             for event in events:
                 self._on_link_event(event)
-            due_s = self._core.next_deadline_s()
+            # Due by what was known before; the core itself knows what is due by now.
             if due_s is not None and due_s <= time.monotonic() and self.ended is None:
                 self._handle(ev.Tick())
 
@@ -164,8 +186,7 @@ class Runtime:
             self.step()
         return self.ended
 
-    def _patience_s(self) -> float:
-        due_s = self._core.next_deadline_s()
+    def _patience_s(self, due_s: float | None) -> float:
         if self._inbox or self.ended is not None:
             return 0.0
         if due_s is None:
@@ -219,7 +240,7 @@ class Runtime:
             frame.release()
             return
         try:
-            message, payload_bytes = decode_head(frame.head)
+            message, payload_bytes = self.read(frame.head)
         except RemoteProtocolError as error:
             frame.release()
             link.abort(f"{link.remote} sent what is no message: {error}")
@@ -241,7 +262,8 @@ class Runtime:
             return
         pieces = cast("tuple[Memory, ...]", action.payload)
         views = joined(pieces)
-        head = encode(action.message, sum([view.nbytes for view in views]))
+        crc = crc_of(views) if views and self._payload_crc else None
+        head = encode(action.message, sum([view.nbytes for view in views]), payload_crc=crc)
         for piece in pieces:
             piece.retain()
         self.num_messages += 1

@@ -12,8 +12,8 @@ from bireme.node.encodings import RAW, decoder
 from bireme.node.memory import Held, bytes_of, tensor_over
 from bireme.node.partials import DensePartial, RowsPartial, SlotShape, is_rows, read_rows
 from bireme.node.pieces import pack, unpack
-from bireme.node.tickets import Slot
 from bireme.node.sheets import Sheets
+from bireme.node.tickets import Slot
 from bireme.node.updates import StoreUpdater
 from bireme.transport.base import Buffer, ReceivedFrame
 from bireme.wire.messages import CommandKind, InitEntry, PushEntry

@@ -17,7 +17,6 @@ from bireme.node.tickets import Place, Slot, Ticket
 from bireme.transport.base import Link, ReceivedFrame, Transport
 from bireme.types.choices import Layout
 from bireme.types.nodes import NodeId
-from bireme.wire.codec import decode_head
 from bireme.wire.messages import (
     CommandKind,
     InitEntry,
@@ -42,6 +41,7 @@ class WorkerClient:
         transport: Open; closed by :meth:`leave`.
         scheduler: The scheduler's address.
         inproc_names: Names that can be reached within this process.
+        payload_crc: Send a checksum with every payload.
 
     Guarantees:
         Every method may be called from any thread. Every wait ends within its limit, with an error
@@ -55,6 +55,7 @@ class WorkerClient:
         transport: Transport,
         scheduler: str,
         inproc_names: Sequence[str] = (),
+        payload_crc: bool = False,
     ) -> None:
         self._core = core
         self._transport = transport
@@ -71,6 +72,7 @@ class WorkerClient:
             name="worker",
             outcome=self,
             inproc_names=inproc_names,
+            payload_crc=payload_crc,
         )
         self._pump = Pump(self._step, self._runtime.wake, "bireme-keeper")
 
@@ -295,7 +297,7 @@ class WorkerClient:
 
     def _sink(self, _link: Link, head: bytes, payload_bytes: int) -> memoryview | None:
         try:
-            message, _ = decode_head(head)
+            message, _ = self._runtime.read(head)
         except RemoteProtocolError:
             return None
         if not isinstance(message, Value | Rows):

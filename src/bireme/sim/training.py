@@ -26,7 +26,7 @@ from bireme.types.choices import Consistency, Layout
 from bireme.types.dtypes import DType
 from bireme.wire.messages import CommandKind, InitEntry, KeyDecl, KeyPlacement, Start
 
-__all__ = ("Training", "gradient", "reference")
+__all__ = ("Training", "canonical_sum", "gradient", "initial", "reference")
 
 Slot = tuple[int, int]
 

@@ -113,10 +113,8 @@ class PooledBuffer:
         self.view = memoryview(b"")
 
 
-def tracked_view(
-    memory: memoryview, forget: Callable[[memoryview], None]
-) -> memoryview:
-    """Return a view of ``memory``; ``forget(memory)`` is called when nothing looks into it any more.
+def tracked_view(memory: memoryview, forget: Callable[[memoryview], None]) -> memoryview:
+    """Return a view of ``memory``, and call ``forget(memory)`` when nothing looks into it any more.
 
     Every view, tensor or array made from the view counts. ``forget`` may be called in the middle
     of anything, in any thread.
@@ -128,16 +126,18 @@ def tracked_view(
         8
     """
     exporter = _exporter(memory.nbytes).from_buffer(memory)
-    exporter.memory, exporter.forget = memory, forget
+    exporter.leave = lambda: forget(memory)
     return memoryview(exporter).cast("B")
 
 
-# A finalizer of `weakref` would do the same, and costs several times as much.
 @lru_cache(maxsize=1024)
-def _exporter(size_bytes: int) -> type[ctypes.Array[ctypes.c_ubyte]]:
-    """Return the class of arrays of one size that say when they go."""
+def _exporter(size_bytes: int) -> Any:
+    """Return a class of arrays of one size that say when they go.
 
-    def leave(self: Any) -> None:
-        self.forget(self.memory)
+    A finalizer of `weakref` would do the same, and costs several times as much.
+    """
+    return type("Exporter", (ctypes.c_ubyte * size_bytes,), {"__del__": _leave})
 
-    return type("Exporter", (ctypes.c_ubyte * size_bytes,), {"__del__": leave})
+
+def _leave(exporter: Any) -> None:
+    exporter.leave()

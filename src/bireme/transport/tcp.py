@@ -32,6 +32,7 @@ from bireme.transport.link import SocketLink
 from bireme.transport.loop import Loop
 from bireme.transport.orphans import Orphans
 from bireme.transport.pool import BufferPool, PooledBuffer
+from bireme.transport.refusals import RefusalLog
 from bireme.transport.shm import SharedLink
 from bireme.transport.streams import DescriptorStream
 
@@ -106,6 +107,7 @@ class SocketTransport(Transport):
         self._greetings: dict[Greeting, _Attempt | None] = {}
         self._listeners: list[_Listener] = []
         self._arena = Arena(self.options.shared_bytes)
+        self._refusals = RefusalLog()
         self._orphans = Orphans(self._loop, self._arena)
         self._shares = False
         self._closed = False
@@ -411,7 +413,7 @@ class SocketTransport(Transport):
         attempt = self._greetings.pop(greeting, None)
         self._loop.forget(greeting)
         if attempt is None:
-            _log.warning("refused a connection: %s", error)
+            self._refusals.add(error)
         greeting.abandon()
         if attempt is not None:
             attempt.fail(error)

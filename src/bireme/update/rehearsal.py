@@ -18,15 +18,28 @@ __all__ = ("Form",)
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """All that decides whether an optimizer accepts a gradient, besides its arguments."""
+    """All that decides whether an optimizer accepts a gradient, besides its arguments.
+
+    Example:
+        >>> Form.of(Update("w", torch.zeros(2), torch.zeros(2)))
+        Form(dtype=torch.float32, num_dims=1, sparse_value=False, sparse_grad=False)
+    """
 
     dtype: torch.dtype
+    """Element type of the value and of its gradient."""
+
     num_dims: int
+    """Number of dimensions of both."""
+
     sparse_value: bool
+    """Whether the stored value is row-sparse."""
+
     sparse_grad: bool
+    """Whether the gradient is."""
 
     @classmethod
     def of(cls, update: Update) -> "Form":
+        """Return the form of a merged push and of the value that it changes."""
         stored = update.stored
         return cls(stored.dtype, stored.dim(), stored.is_sparse, update.merged.is_sparse)
 

@@ -76,7 +76,9 @@ class OptimizerRunner:
             ConfigError: They are numbers that it cannot use.
             UnsupportedError: They ask for state that does not exist.
         """
-        _ = self.spec
+        # Not while another thread applies a push: all keys of a push get the same numbers.
+        with self._lock:
+            _ = self.spec
 
     def take_over(self, other: "OptimizerRunner") -> bool:
         """Take the hyper-parameters of ``other`` and keep the state, if the class is the same.
@@ -144,7 +146,7 @@ class OptimizerRunner:
             for update in updates:
                 update.stored.grad = None
 
-    def _bind(self, update: Update) -> "Form":
+    def _bind(self, update: Update) -> Form:
         form = Form.of(update)
         keyed = self._keys.get(update.key)
         if keyed is None or keyed.param is not update.stored:

@@ -1,11 +1,11 @@
 """What asynchronous stores promise, on every worker of a job."""
 
 import torch
+from tests.integration.programs.harness import Checks, adding, equal, refuses
 from torch import nn
 
 import bireme
 from bireme.errors import ConfigError, StateError
-from tests.integration.programs.harness import Checks, adding, equal, refuses
 
 RATE = 2
 

@@ -5,7 +5,6 @@ import os
 from pathlib import Path
 
 import torch
-
 from tests.integration.programs.harness import Checks, adding, equal
 
 COUNT, LENGTH = 16, 1 << 20

@@ -5,13 +5,13 @@ import random
 import time
 
 import torch
+from tests.integration.programs.harness import Checks, adding, equal, refuses
 from torch import nn
 
 import bireme
 from bireme.compress import create as compressor
 from bireme.errors import ConfigError, StateError, UnknownKeyError, UnsupportedError
 from bireme.kvstore import OptimizerSpec
-from tests.integration.programs.harness import Checks, adding, equal, refuses
 
 RATE = 2
 SMALL, BIG, ODD = (2, 3), (1200, 1200), (1211, 1211)
@@ -135,7 +135,7 @@ def values_may_change_after_push(job):
 
 
 def every(step, value):
-    """Return every ``step``-th row of a dense value; ``to_sparse`` takes a second for such sizes."""
+    """Return every ``step``-th row of a dense value, for which ``to_sparse`` takes a second."""
     rows = torch.arange(0, len(value), step)
     return torch.sparse_coo_tensor(rows[None], value[rows], value.shape, check_invariants=True)
 
@@ -232,7 +232,7 @@ def two_bits(job):
         store.set_optimizer(adding(RATE))
         equal(store.pull("ones"), 1)
         step = half * RATE * job.size
-        for key, shape in keys.items():
+        for key in keys:
             equal(store.pull(key), 0)
             for pushed, expected in (
                 (0.0, 0),

@@ -9,14 +9,23 @@ def test_sizes_are_torchs():
     assert all(getattr(torch, name).itemsize == size for name, size in ITEM_BYTES.items())
 
 
+@pytest.fixture(autouse=True)
+def no_memory():
+    yield
+    can_add.cache_clear()
+    code_for.cache_clear()
+
+
 def test_what_the_processor_lacks_is_told(monkeypatch):
     monkeypatch.setattr(lines.platform, "machine", lambda: "x86_64")
     for features, able in (({}, False), ({"f16c": False}, False), ({"f16c": True}, True)):
         monkeypatch.setattr(
             lines.binding, "get_host_cpu_features", lambda features=features: features
         )
+        can_add.cache_clear()
         assert can_add("float16") is able
         assert can_add("bfloat16")
+    can_add.cache_clear()
     monkeypatch.setattr(lines.platform, "machine", lambda: "aarch64")
     assert can_add("float16")
 
@@ -25,10 +34,7 @@ def test_a_change_of_the_module_is_a_change_of_the_code(monkeypatch):
     before = code_for("int8")
     monkeypatch.setattr(lines.inspect, "getsource", lambda module: "other")
     code_for.cache_clear()
-    try:
-        assert code_for("int8") != before
-    finally:
-        code_for.cache_clear()
+    assert code_for("int8") != before
 
 
 def every_half(dtype: torch.dtype) -> torch.Tensor:

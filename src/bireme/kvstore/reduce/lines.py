@@ -49,6 +49,7 @@ ITEM_BYTES = {
 """Size of an element by the name of its type."""
 
 
+@cache
 def can_add(kind: str) -> bool:
     """Return whether this processor can add elements of type ``kind``.
 

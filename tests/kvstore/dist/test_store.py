@@ -1,0 +1,74 @@
+"""Several workers in threads; with one worker the conformance battery says the rest."""
+
+import threading
+
+import pytest
+import torch
+from tests.integration.jobs import run_threads
+
+from bireme.errors import ConfigError, StateError
+from bireme.kvstore import OptimizerSpec
+
+
+def test_workers_that_come_in_any_order_get_the_same_bits():
+    values = [torch.randn(300, generator=torch.Generator().manual_seed(rank)) for rank in range(4)]
+    expected = (values[0] + values[1]) + (values[2] + values[3])
+
+    def work(session):
+        with session.store("dist_sync") as store:
+            store.init("x", torch.zeros(300))
+            for number in range(5):
+                threading.Event().wait(0.002 * ((store.rank + number) % 4))
+                store.push("x", values[store.rank])
+                assert torch.equal(store.pull("x"), expected)
+
+    run_threads(4, 3, work, slice_bytes=64)
+
+
+def test_results_never_reach_values_that_are_still_to_be_sent():
+    def work(session):
+        with session.store("dist_sync") as store:
+            store.init([0, 1], [torch.zeros(1000)] * 2)
+            memory = torch.arange(1001.0) * (store.rank + 1)
+            first = 3 * torch.arange(1000.0)
+            store.pushpull(0, memory[:-1], memory[1:])
+            assert torch.equal(memory[1:], first)
+            one, two = torch.ones(1000), torch.full((1000,), 2.0)
+            store.pushpull([0, 1], [one, two], [two, one])
+            assert (one[0].item(), two[0].item()) == (4, 2)
+
+    run_threads(2, 2, work, slice_bytes=64)
+
+
+def test_saved_states_are_one_file_and_errors_reach_everyone(tmp_path):
+    def work(session):
+        with session.store("dist_sync") as store:
+            store.init("x", torch.zeros(100))
+            with pytest.raises(StateError, match="set_optimizer"):
+                store.save_optimizer_states(str(tmp_path / "none"))
+            store.set_optimizer(OptimizerSpec("adam"))
+            store.push("x", torch.ones(100))
+            store.save_optimizer_states(str(tmp_path / "states"))
+            with pytest.raises(FileNotFoundError):
+                store.save_optimizer_states(str(tmp_path / "no" / "folder"))
+            with pytest.raises(ConfigError, match="'y'"):
+                store.set_optimizer_states({"y": {}})
+            assert store.optimizer_states()["x"]["step"].item() == 1
+
+    run_threads(3, 2, work, slice_bytes=64)
+    assert [path.name for path in tmp_path.iterdir()] == ["states"]
+
+
+def test_one_worker_alone_may_look_at_the_state():
+    def work(session):
+        with session.store("dist_sync") as store:
+            store.init("x", torch.zeros(100))
+            store.set_optimizer(OptimizerSpec("sgd", {"momentum": 0.5}))
+            store.push("x", torch.ones(100))
+            if store.rank == 1:
+                momentum = store.optimizer_states()["x"]["momentum_buffer"]
+                assert torch.equal(momentum, torch.full((100,), 2.0))
+            store.push("x", torch.ones(100))
+            store.wait_all()
+
+    run_threads(2, 2, work, slice_bytes=64)

@@ -1,0 +1,187 @@
+import pytest
+import torch
+from tests.node.test_cells import Plain
+from tests.node.test_partials import raw
+
+from bireme.errors import BiremeError, ConfigError, StateError, UnsupportedError
+from bireme.node.memory import tensor_over
+from bireme.node.pieces import pack, unpack
+from bireme.node.values import TorchSlotValues
+from bireme.types.choices import Consistency, Layout
+from bireme.types.dtypes import DType
+from bireme.update import OptimizerSpec, to_body
+from bireme.wire.messages import CommandKind, InitEntry, PushEntry
+
+
+class Received:
+    def __init__(self, payload):
+        self.payload = payload
+
+    def release(self):
+        pass
+
+
+@pytest.fixture
+def values():
+    return TorchSlotValues(Plain)
+
+
+def init(values, slot=(1, 0), value=(1.0, 2.0, 3.0, 4.0), row_length=2, store=0):
+    payload = raw(torch.tensor(value))
+    entry = InitEntry(
+        *slot,
+        DType("float32"),
+        len(value),
+        row_length,
+        Layout.DENSE,
+        Consistency.SYNC,
+        len(payload),
+    )
+    values.check_init(entry)
+    return values.initialise(store, entry, Received(payload), 0)
+
+
+def dense(values, cell, numbers):
+    payload = raw(torch.tensor(numbers))
+    entry = PushEntry(1, 0, 0, len(payload))
+    values.check_push(cell, entry, Received(payload), 0)
+    return values.first(cell, entry, Received(payload), 0, 1.0)
+
+
+def rows(ids, fill):
+    content = torch.full((len(ids), 2), float(fill))
+    payload = memoryview(bytes(raw(torch.tensor(ids, dtype=torch.int64))) + bytes(raw(content)))
+    return PushEntry(1, 0, 0, len(payload), "raw", Layout.ROWS, len(ids)), Received(payload)
+
+
+def shown(values, cell):
+    held, size = values.read(cell)
+    return tensor_over(held.view, torch.float32, size // 4).tolist()
+
+
+def test_rows_and_dense_values_are_summed_in_any_order(values):
+    cell = init(values)
+    for order in (0, 1):
+        entry, payload = rows([1], 10)
+        if order:
+            partial = dense(values, cell, [1.0] * 4)
+            partial = values.add(cell, partial, entry, payload, 0, 1.0)
+        else:
+            partial = values.first(cell, entry, payload, 0, 1.0)
+            partial = values.merge(partial, dense(values, cell, [1.0] * 4))
+        values.finish(cell, partial, 1.0, 1.0, 1)
+        assert shown(values, cell) == [1, 1, 11, 11]
+
+
+def test_rows_alone_replace_the_whole_value(values):
+    cell = init(values)
+    entry, payload = rows([1], 5)
+    values.finish(cell, values.first(cell, entry, payload, 0, 1.0), 1.0, 2.0, 1)
+    assert shown(values, cell) == [0, 0, 2.5, 2.5]
+
+
+def test_reading_rows(values):
+    cell = init(values)
+    ids = Received(raw(torch.tensor([1, 0, 1])))
+    held, size = values.read_rows(cell, ids, 3)
+    assert tensor_over(held.view, torch.float32, size // 4).tolist() == [3, 4, 1, 2, 3, 4]
+    for bad in (-1, 2):
+        with pytest.raises(ConfigError, match="row numbers"):
+            values.read_rows(cell, Received(raw(torch.tensor([bad]))), 1)
+
+
+def test_first_values_that_do_not_fit(values):
+    def entry(length, row_length, size):
+        return InitEntry(
+            1, 0, DType("float32"), length, row_length, Layout.DENSE, Consistency.SYNC, size
+        )
+
+    for bad in (entry(4, 2, 15), entry(4, 3, 16)):
+        with pytest.raises(ConfigError):
+            values.check_init(bad)
+    cell = values.initialise(0, entry(4, 2, 0), None, 0)
+    assert shown(values, cell) == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        PushEntry(1, 0, 0, 12),
+        PushEntry(1, 0, 0, 16, "zip"),
+        PushEntry(1, 0, 0, 16, "2bit:0.5"),
+        PushEntry(1, 0, 0, 16, "raw", Layout.ROWS, 3),
+        PushEntry(1, 0, 0, 16, "2bit:0.5", Layout.ROWS, 1),
+    ],
+    ids=str,
+)
+def test_contributions_that_do_not_fit(values, entry):
+    cell = init(values)
+    with pytest.raises(BiremeError):
+        values.check_push(cell, entry, Received(raw(torch.zeros(4))), 0)
+
+
+def test_rows_out_of_range(values):
+    cell = init(values)
+    entry, payload = rows([0, 2], 1)
+    with pytest.raises(ConfigError, match="rows 0 to 1"):
+        values.check_push(cell, entry, payload, 0)
+
+
+def test_optimizers_come_change_and_go(values):
+    cell = init(values)
+    body = to_body(OptimizerSpec("sgd", {"lr": 1.0}), {})
+    assert not values.can_update(0)
+    values.command(0, CommandKind.SET_OPTIMIZER, body, None)
+    assert values.can_update(0)
+    assert not values.can_update(1)
+    values.finish(cell, dense(values, cell, [1.0] * 4), 1.0, 1.0, 1)
+    assert shown(values, cell) == [0, 1, 2, 3]
+    values.command(0, CommandKind.SET_OPTIMIZER, {}, None)
+    values.finish(cell, dense(values, cell, [7.0] * 4), 1.0, 1.0, 2)
+    assert shown(values, cell) == [7] * 4
+
+
+def test_states_are_saved_and_loaded(values):
+    cell = init(values)
+    with pytest.raises(StateError, match="set_optimizer first"):
+        values.command(0, CommandKind.SAVE_STATE, {"slots": []}, None)
+    values.command(
+        0, CommandKind.SET_OPTIMIZER, to_body(OptimizerSpec("sgd", {"momentum": 0.5}), {}), None
+    )
+    values.finish(cell, dense(values, cell, [1.0] * 4), 1.0, 1.0, 1)
+    _, held, size = values.command(0, CommandKind.SAVE_STATE, {"slots": [[1, 0]]}, None)
+    assert size == held.view.nbytes
+    assert unpack(bytes(held.view))[1, 0]["momentum_buffer"].tolist() == [[1, 1], [1, 1]]
+    new = Received(memoryview(pack({(1, 0): {"momentum_buffer": torch.full((4,), 3.0)}})))
+    values.command(0, CommandKind.LOAD_STATE, {"first": True}, new)
+    _, held, _ = values.command(0, CommandKind.SAVE_STATE, {"slots": [[1, 0]]}, None)
+    assert unpack(bytes(held.view))[1, 0]["momentum_buffer"].tolist() == [[3, 3], [3, 3]]
+
+
+def test_values_are_overwritten_all_or_none(values):
+    cell = init(values)
+    good, bad = torch.arange(4.0), torch.arange(3.0)
+    for wrong in ({(1, 0): {"value": bad}}, {(1, 0): {"value": good}, (2, 0): {"value": good}}):
+        with pytest.raises(ConfigError):
+            values.command(
+                0, CommandKind.LOAD_STATE, {"values": True}, Received(memoryview(pack(wrong)))
+            )
+    assert shown(values, cell) == [1, 2, 3, 4]
+    raw_piece = Received(memoryview(pack({(1, 0): {"value": good}})))
+    values.command(0, CommandKind.LOAD_STATE, {"values": True}, raw_piece)
+    assert shown(values, cell) == [0, 1, 2, 3]
+
+
+def test_commands_that_cannot_be_read(values):
+    init(values)
+    values.command(0, CommandKind.SET_OPTIMIZER, to_body(OptimizerSpec("sgd"), {}), None)
+    for kind, body, payload in (
+        (CommandKind.SAVE_STATE, {}, None),
+        (CommandKind.SAVE_STATE, {"slots": 3}, None),
+        (CommandKind.LOAD_STATE, {}, Received(memoryview(b"junk"))),
+        (CommandKind.SET_OPTIMIZER, {"name": "SGD"}, None),
+    ):
+        with pytest.raises(BiremeError):
+            values.command(0, kind, body, payload)
+    with pytest.raises(UnsupportedError):
+        values.command(0, CommandKind.SET_PROFILER, {}, None)
