@@ -42,7 +42,8 @@ def test_help_imports_no_torch():
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
-def test_doctor_reports_the_installed_packages(capsys):
+def test_doctor_reports_the_installed_packages(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     assert cli.main(["doctor"]) == 0
     printed = capsys.readouterr().out
     for name in ("bireme", "torch", "numpy", "gpus", "msgspec", "shm", "jobs"):

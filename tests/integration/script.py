@@ -15,7 +15,14 @@ import torch
 import bireme
 
 torch.set_num_threads(1)
-print("pid", os.getpid(), flush=True)
+
+
+def say(*words):
+    sys.stdout.write(" ".join(map(str, words)) + "\n")
+    sys.stdout.flush()
+
+
+say("pid", os.getpid())
 STEPS = int(os.environ.get("STEPS", "5"))
 PAUSE_S = float(os.environ.get("PAUSE", "0"))
 WHAT, WHO, WHEN = os.environ.get("ACT", "none:-1:0").split(":")
@@ -65,15 +72,15 @@ def train(store):
         store.push("w", torch.full((4,), float(rank + 1)))
         if os.environ.get("WAIT_ALL"):
             store.wait_all()
-        print("step", step, store.pull("w")[0].item(), flush=True)
+        say("step", step, store.pull("w")[0].item())
         time.sleep(PAUSE_S)
 
 
 def save(store):
-    print("saving", flush=True)
+    say("saving")
     if os.environ["SAVE"] == "hang":
         time.sleep(60)
-    print("saved", store.pull("w")[0].item(), flush=True)
+    say("saved", store.pull("w")[0].item())
     store.close()
 
 
@@ -94,7 +101,7 @@ def main():
         return
     if not os.environ.get("NO_CLOSE"):
         store.close()
-    print("done", flush=True)
+    say("done")
 
 
 main()

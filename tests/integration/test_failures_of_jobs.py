@@ -1,4 +1,4 @@
-"""How whole jobs end: by a dead server or scheduler, by Ctrl-C, beside each other, without traces."""
+"""How whole jobs end: by a dead server or scheduler, by Ctrl-C, and without traces."""
 
 import os
 import re

@@ -82,7 +82,7 @@ def test_wait_lets_replacements_take_over_several_times(tmp_path):
     assert code == 0, err
     assert steps(out, "W[0]") == steps(out, "W[2]") == [ALL] * 5
     assert err.count("restarting W[1]") == 3
-    # A replacement runs the script from its beginning; what its predecessors had pushed counts once.
+    # A replacement runs the script from its beginning; what was pushed before counts once.
     assert steps(out, "W[1]")[-5:] == [ALL] * 5
     assert out.count("| done") == 3
 

@@ -1,16 +1,20 @@
 """What strangers can do to a running job, and what a job's own sockets carry."""
 
+import argparse
 import os
 import re
 import socket
 import stat
 import struct
+import subprocess
 import time
 from collections import Counter
 
 import pytest
 from tests.integration.forking import Job, script
 
+from bireme.errors import ConfigError
+from bireme.launch.doctor import examine
 from bireme.launch.jobs import notes_folder, running_jobs
 from bireme.transport.seal import SEAL_BYTES
 from bireme.wire.codec import decode_head
@@ -109,6 +113,34 @@ def test_a_secret_file_that_others_can_read_is_refused(tmp_path):
     path.chmod(stat.S_IRUSR)
     with Job(tmp_path / "again", options, SCRIPT, BIREME_SECRET_FILE=path) as job:
         assert job.end() == 0, job.err
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tls")
+    key, cert = folder / "key.pem", folder / "cert.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    command += ["-nodes", "-keyout", key, "-out", cert, "-days", "2", "-subj", "/CN=job"]
+    subprocess.run(command, check=True, capture_output=True)
+    return {"BIREME_TLS_CERT": cert, "BIREME_TLS_KEY": key, "BIREME_TLS_CA": cert}
+
+
+def test_a_job_under_tls(tmp_path, tls):
+    env = {**tls, "BIREME_SECURITY": "tls", "BIREME_TRANSPORT": "tcp"}
+    with Job(tmp_path / "a", ("-n", 2, "-s", 1), SCRIPT, ACT="hang:1:2", **env) as job:
+        job.await_lines("W[0] | step", 2)
+        folder = {"XDG_RUNTIME_DIR": str(job.folder)}
+        (note,) = running_jobs(notes_folder(folder))
+        lines = []
+        options = argparse.Namespace(job=note.job)
+        given = {name: str(path) for name, path in tls.items()}
+        assert examine(options, {**folder, **given}, lines.append) == 0
+        assert "  running, view 1, 1 key" in lines
+        with pytest.raises(ConfigError, match="BIREME_TLS_CERT"):
+            examine(options, folder, lines.append)
+    with Job(tmp_path / "b", ("-n", 2, "-s", 1), SCRIPT, **env) as job:
+        assert job.end() == 0, job.err
+        assert re.findall(r"step \d+ (.*)", job.out) == ["3.0"] * 10
 
 
 def frames(stream):

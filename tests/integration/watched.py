@@ -6,6 +6,7 @@
 import itertools
 import os
 import socket
+import sys
 import weakref
 from pathlib import Path
 
@@ -51,5 +52,6 @@ for _ in range(3):
     store.pull(["a", "b"])
 store.save_optimizer_states(str(FOLDER / f"states-{store.rank}"))
 store.barrier()
-print("value", store.pull("b")[0].item(), flush=True)
+value = store.pull("b")[0].item()
+sys.stdout.write(f"value {value}\n")
 store.close()

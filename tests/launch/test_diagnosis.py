@@ -67,7 +67,7 @@ def test_barriers_and_keys_without_a_value():
     )
     assert lines[4].startswith("barrier 'epoch' waits for W[0], W[1]")
     assert lines[4].endswith("W[15] and 4 more for 3.0 s")
-    assert lines[5] == "S[0]: nobody has initialised 'w', 9"
+    assert lines[5] == "S[0]: nobody has initialised 9, 'w'"
 
 
 def test_who_is_not_well():
@@ -87,5 +87,7 @@ def test_who_is_not_well():
     ):
         assert part in text
     assert not is_well(sick, {})
+    assert not is_well(scheduler(missing=["W[0]"]), {})
+    assert is_well(scheduler(phase="forming", missing=["W[0]"]), {})
     assert not is_well(scheduler(), {"S[0]": "no answer"})
     assert not is_well(scheduler(nodes=[node("W[0]", silent_s=4.0)]), {})

@@ -41,5 +41,5 @@ def test_a_secret_is_asked_for(tmp_path):
         ask(tmp_path, "127.0.0.1:1")
     with pytest.raises(ConfigError, match="cannot read the job's secret"):
         ask(tmp_path, "127.0.0.1:1", BIREME_SECRET_FILE=str(tmp_path / "none"))
-    with pytest.raises(ConfigError, match="set BIREME_TLS_CERT"):
+    with pytest.raises(ConfigError, match="BIREME_TLS_CERT"):
         ask(tmp_path, "127.0.0.1:1", BIREME_SECRET="s" * 16, BIREME_SECURITY="tls")

@@ -65,7 +65,7 @@ def test_another_secret_or_job(secret, job):
 
 def test_no_answer(monkeypatch):
     monkeypatch.setattr(inquire, "_LIMIT_S", 0.2)
-    with Node(None) as node, pytest.raises(JobError, match="did not answer within 0.2 s"):
+    with Node(None) as node, pytest.raises(JobError, match="did not answer within"):
         ask_job(node.address, SECRET, "j")
 
 

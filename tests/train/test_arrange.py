@@ -43,6 +43,37 @@ def test_the_table(count, kvstore, compression, on_store, mode, kind):
     assert (None if store is None else store.type) == kind
 
 
+@pytest.mark.parametrize(
+    ("kvstore", "on_store", "mode"),
+    [
+        ("dist_sync", None, StoreUpdate),
+        ("dist_sync", True, StoreUpdate),
+        ("dist_sync", False, WorkerUpdate),
+        ("dist_sync_device", None, StoreUpdate),
+        ("dist_async", None, StoreUpdate),
+        ("dist_async", True, StoreUpdate),
+    ],
+)
+def test_stores_on_servers(kvstore, on_store, mode):
+    chosen, store = decide(1, kvstore, None, on_store)
+    with store:
+        assert type(chosen) is mode
+        assert store.type == kvstore
+
+
+def test_what_servers_cannot_do():
+    net = nn.Linear(1, 1)
+    lineup, lbfgs = Lineup([net]), torch.optim.LBFGS(net.parameters())
+    chosen, store = arrange(lineup, lbfgs, Wish("dist_sync", None, None))
+    with store:
+        assert type(chosen) is WorkerUpdate
+    for kvstore, on_store in (("dist_sync", True), ("dist_async", None)):
+        with pytest.raises(UnsupportedError, match="closure"):
+            arrange(lineup, lbfgs, Wish(kvstore, None, on_store))
+    with pytest.raises(ConfigError, match="update_on_kvstore=False is not possible"):
+        decide(1, "dist_async", None, False)
+
+
 def test_a_store_object_is_always_used():
     store = LocalStore()
     chosen, used = decide(1, store)

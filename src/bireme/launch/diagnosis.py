@@ -44,11 +44,12 @@ def describe_job(
 
 
 def is_well(scheduler: Report, silent: Mapping[str, str]) -> bool:
-    """Return whether every node is there and answers."""
+    """Return whether every node is there and answers; a job that forms may lack some."""
     late = any(
         node["silent_s"] > _LONG_SILENCE_S or not node["linked"] for node in scheduler["nodes"]
     )
-    return not (silent or late or scheduler["missing"] or scheduler["lost"])
+    missing = scheduler["missing"] and scheduler["phase"] == "running"
+    return not (silent or late or missing or scheduler["lost"])
 
 
 def _node(node: Report, servers: Mapping[str, Report], silent: Mapping[str, str]) -> str:

@@ -5,6 +5,7 @@ Called by the command line. Exit codes: 0 all is well, 1 something that was exam
 """
 
 import argparse
+import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from bireme.launch.checkup import TRANSPORTS, facts, try_transport
 from bireme.launch.diagnosis import describe_job, is_well
 from bireme.launch.inquire import ask_job
 from bireme.launch.jobs import JobNote, notes_folder, running_jobs
-from bireme.settings import Security
+from bireme.node.tls import tls_contexts
+from bireme.settings import NodeSettings, Security
+from bireme.types.nodes import Role
 
 __all__ = ("add_doctor_command", "examine")
 
@@ -62,7 +65,7 @@ def examine(options: argparse.Namespace, env: Mapping[str, str], say: Say) -> in
     """
     jobs = running_jobs(notes_folder(env))
     if options.job is not None:
-        return _examine_job(_find(options.job, jobs, env), say)
+        return _examine_job(_find(options.job, jobs, env), env, say)
     for name, value in facts(env).items():
         say(f"{name:<12} {value}")
     well = True
@@ -75,7 +78,7 @@ def examine(options: argparse.Namespace, env: Mapping[str, str], say: Say) -> in
     for note in jobs:
         say("")
         try:
-            worst = max(worst, _examine_job(note, say))
+            worst = max(worst, _examine_job(note, env, say))
         except BiremeError as error:
             say(f"  cannot be examined: {error}")
             worst = max(worst, 1)
@@ -106,13 +109,13 @@ def _find(wanted: str, jobs: list[JobNote], env: Mapping[str, str]) -> JobNote:
     )
 
 
-def _examine_job(note: JobNote, say: Say) -> int:
+def _examine_job(note: JobNote, env: Mapping[str, str], say: Say) -> int:
     command = f": {' '.join(note.command)}" if note.command else ""
     launcher = f", launcher process {note.launcher_pid}" if note.launcher_pid else ""
     say(f"{note.job or 'job'}{command}")
     say(f"  scheduler at {note.scheduler_address}{launcher}")
     try:
-        answers = ask_job(note.scheduler_address, _secret(note), note.job)
+        answers = ask_job(note.scheduler_address, _secret(note), note.job, _tls(note, env))
     except AuthError as error:
         raise ConfigError(
             f"{error}; set BIREME_SECRET or BIREME_SECRET_FILE, and BIREME_JOB, to the job's"
@@ -120,6 +123,25 @@ def _examine_job(note: JobNote, say: Say) -> int:
     for line in describe_job(answers.scheduler, answers.servers, answers.silent):
         say(f"  {line}")
     return 0 if is_well(answers.scheduler, answers.silent) else 1
+
+
+def _tls(note: JobNote, env: Mapping[str, str]) -> ssl.SSLContext | None:
+    if note.security != Security.TLS:
+        return None
+    host, _, port = note.scheduler_address.removeprefix("tcp://").rpartition(":")
+    member = NodeSettings(
+        role=Role.WORKER,
+        num_workers=1,
+        num_servers=1,
+        scheduler_host=host,
+        scheduler_port=int(port),
+        security=Security.TLS,
+        secret_file="-",
+        tls_cert=env.get("BIREME_TLS_CERT", ""),
+        tls_key=env.get("BIREME_TLS_KEY", ""),
+        tls_ca=env.get("BIREME_TLS_CA", ""),
+    )
+    return tls_contexts(member)[1]
 
 
 def _secret(note: JobNote) -> bytes:

@@ -3,6 +3,7 @@
 Any node answers a ``StatusRequest`` of one that is no member but holds the job's secret.
 """
 
+import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,20 +34,21 @@ class Answers(msgspec.Struct):
     """Servers without an answer: why."""
 
 
-def ask_job(address: str, secret: bytes, job: str) -> Answers:
+def ask_job(address: str, secret: bytes, job: str, tls: ssl.SSLContext | None = None) -> Answers:
     """Ask the scheduler, and then every server that it knows.
 
     Args:
         address: The scheduler's: ``tcp://host:port``.
         secret: The job's; empty for one without.
         job: Its name, which takes part in the proof.
+        tls: For a job whose links are encrypted.
 
     Raises:
         AuthError: The secret or the name is another.
         PeerLost: Nobody listens there.
         JobError: Whoever listens does not answer.
     """
-    options = TransportOptions(secret=secret, job=job, identity={"role": "doctor"})
+    options = TransportOptions(secret=secret, job=job, identity={"role": "doctor"}, tls_client=tls)
     with SocketTransport(options) as transport:
         scheduler = _ask(transport, address)
         servers: dict[str, Report] = {}

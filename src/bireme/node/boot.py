@@ -161,6 +161,7 @@ def _listen_as_scheduler(transport: SocketTransport, node: NodeSettings) -> None
         listener = socket.socket(fileno=node.listen_fd)
         port = listener.getsockname()[1]
         if port != node.scheduler_port:
+            listener.close()
             raise ConfigError(
                 f"the inherited socket listens on port {port}, but nodes look for the scheduler "
                 f"on port {node.scheduler_port}; unset BIREME_LISTEN_FD"

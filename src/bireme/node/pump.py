@@ -7,6 +7,7 @@ while the user's thread computes, steps in only when nobody has driven for a mom
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 __all__ = ("Pump",)
 
@@ -21,6 +22,7 @@ class Pump:
         step: Waits for the next event and handles it; returns soon after ``wake``.
         wake: Makes the ``step`` under way return; callable from any thread.
         name: Name of the keeper's thread.
+        shield: What a caller's step is taken in: it keeps signals out.
 
     Guarantees:
         ``step`` is called by one thread at a time. A waiting caller returns as soon as its
@@ -28,8 +30,15 @@ class Pump:
         that drove it; when that is the keeper, it reaches the next caller instead.
     """
 
-    def __init__(self, step: Callable[[], None], wake: Callable[[], None], name: str) -> None:
+    def __init__(
+        self,
+        step: Callable[[], None],
+        wake: Callable[[], None],
+        name: str,
+        shield: AbstractContextManager[None] | None = None,
+    ) -> None:
         self._step = step
+        self._shield = shield or nullcontext()
         self._wake = wake
         self._changed = threading.Condition()
         self._driver: int | None = None
@@ -58,7 +67,8 @@ class Pump:
         if self._take(done):
             try:
                 while not done():
-                    self._step()
+                    with self._shield:
+                        self._step()
             finally:
                 self._give()
 

@@ -54,8 +54,8 @@ class Sheets:
         allocate: Makes memory that frames can be sent from.
 
     Guarantees:
-        What lies idle in sheets, because some of their parts are gone or were never asked for,
-        stays below a tenth of what is in use when a sheet is begun.
+        A sheet is begun only while less than a tenth of the others' memory lies idle, because
+        parts of them are gone or were never asked for. Otherwise each entry gets its own memory.
 
     Example:
         >>> from bireme.transport.pool import BufferPool, PooledBuffer

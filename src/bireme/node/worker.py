@@ -10,6 +10,7 @@ from bireme.core import calls
 from bireme.core.calls import Call
 from bireme.core.worker import WorkerCore
 from bireme.errors import BiremeError, JobAborted, RemoteProtocolError, StateError
+from bireme.node.interrupts import Shield
 from bireme.node.memory import Held
 from bireme.node.pump import Pump
 from bireme.node.runtime import Runtime
@@ -74,7 +75,8 @@ class WorkerClient:
             inproc_names=inproc_names,
             payload_crc=payload_crc,
         )
-        self._pump = Pump(self._step, self._runtime.wake, "bireme-keeper")
+        self._shield = Shield()
+        self._pump = Pump(self._step, self._runtime.wake, "bireme-keeper", self._shield)
 
     @property
     def rank(self) -> int:
@@ -91,6 +93,7 @@ class WorkerClient:
 
     def ready(self, timeout_s: float) -> Start:
         """Join the job and wait until it is complete."""
+        self._shield.raise_up()
         self._runtime.start()
         self._pump.start()
         return cast("Start", self._call(lambda n: calls.ReadyCall(n, timeout_s)))
@@ -213,6 +216,7 @@ class WorkerClient:
         finally:
             self._pump.stop()
             self._transport.close()
+            self._shield.lower()
 
     def _call(
         self, make: Callable[[int], Call], places: Mapping[Slot, Place] | None = None
@@ -226,7 +230,8 @@ class WorkerClient:
         number = next(self._numbers)
         ticket = Ticket(places)
         self._tickets[number] = ticket
-        self._runtime.submit(make(number))
+        with self._shield:
+            self._runtime.submit(make(number))
         return ticket
 
     def _wait(self, ticket: Ticket) -> object:

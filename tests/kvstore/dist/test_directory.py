@@ -16,6 +16,17 @@ def test_rows_that_are_cut_are_no_rows_to_the_servers():
     run_threads(1, 3, work, slice_bytes=64)
 
 
+@pytest.mark.parametrize("key", ["x" * 5000, "\ud800", 2**80])
+def test_keys_that_no_message_can_carry(key):
+    def work(session):
+        with session.store("dist_sync") as store:
+            with pytest.raises(ConfigError, match="cannot be sent"):
+                store.init(key, torch.zeros(2))
+            store.barrier()
+
+    run_threads(1, 1, work)
+
+
 def test_a_call_that_fails_adds_nothing():
     def work(session):
         with session.store("dist_sync") as store:

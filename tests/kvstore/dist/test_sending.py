@@ -30,7 +30,8 @@ def test_slots_of_a_sum_and_memory_that_is_lent():
 
 def test_rows_go_to_their_slots_even_none():
     entry, sender = make((4, 2), 4, 4), Sender(HostReducer())
-    value = torch.sparse_coo_tensor([[3, 2]], torch.tensor([[3.0, 3], [2, 2]]), (4, 2)).coalesce()
+    content = torch.tensor([[3.0, 3], [2, 2]])
+    value = torch.sparse_coo_tensor([[3, 2]], content, (4, 2), check_invariants=True).coalesce()
     items = sender.items(entry, Push(entry, [value], True), borrow=False)
     assert [(item[6], item[3]) for item in items] == [(0, 0), (2, 32)]
     assert tensor_over(items[1][2].view, torch.int64, 2).tolist() == [0, 1]

@@ -72,3 +72,16 @@ def test_one_worker_alone_may_look_at_the_state():
             store.wait_all()
 
     run_threads(2, 2, work, slice_bytes=64)
+
+
+def test_a_priority_that_is_no_number_is_refused_at_once():
+    def work(session):
+        with session.store("dist_sync") as store:
+            store.init(0, torch.zeros(2))
+            for call in (store.push, store.pushpull, store.pull):
+                with pytest.raises(ConfigError, match="priority"):
+                    call(0, torch.ones(2), priority="high")
+            store.push(0, torch.ones(2), priority=10**30)
+            assert store.pull(0).tolist() == [1, 1]
+
+    run_threads(1, 1, work)

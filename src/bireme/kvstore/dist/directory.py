@@ -4,18 +4,19 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import torch
 
-from bireme.errors import StateError, UnknownKeyError
+from bireme.errors import ConfigError, StateError, UnknownKeyError
 from bireme.kvstore.base import Key
 from bireme.kvstore.dist.entry import DistEntry, SlotSpan
 from bireme.kvstore.keys import key_kind
-from bireme.update.layout import Layout
 from bireme.node.memory import Held
 from bireme.node.worker import WorkerClient
 from bireme.types.choices import Consistency
 from bireme.types.choices import Layout as WireLayout
 from bireme.types.dtypes import DType
+from bireme.update.layout import Layout
 from bireme.wire.messages import InitEntry, JobConfig, KeyDecl, KeyPlacement
 
 __all__ = ("Directory",)
@@ -106,7 +107,7 @@ class Directory:
         self._entries = {}
 
     def _decl(self, key: Key, layout: Layout) -> KeyDecl:
-        return KeyDecl(
+        decl = KeyDecl(
             key,
             tuple(layout.shape),
             DType(str(layout.dtype).removeprefix("torch.")),
@@ -114,6 +115,11 @@ class Directory:
             self.splittable,
             self.consistency,
         )
+        try:
+            msgspec.msgpack.decode(msgspec.msgpack.encode(decl), type=KeyDecl)
+        except (msgspec.ValidationError, OverflowError, ValueError) as error:
+            raise ConfigError(f"key {key!r:.60} cannot be sent to servers: {error}") from error
+        return decl
 
     def _give_first_values(self, added: Sequence[_First]) -> None:
         entries: list[tuple[InitEntry, Held]] = []

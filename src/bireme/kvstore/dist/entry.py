@@ -3,14 +3,17 @@
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
-from bireme.compress.base import State
 from bireme.kvstore.base import Key
-from bireme.update.layout import Layout
 from bireme.node.memory import Held, bytes_of
 from bireme.node.tickets import Slot
+from bireme.update.layout import Layout
+
+if TYPE_CHECKING:
+    from bireme.compress.base import State
 
 __all__ = ("DistEntry", "SlotSpan")
 

@@ -77,7 +77,7 @@ class Launched:
         if ended.exit_code:
             # In the words of a worker's last line, by which a launcher tells causes from effects.
             name = f"{JobAborted.__module__}.{JobAborted.__qualname__}"
-            print(f"{name}: {ended.text}", file=sys.stderr)
+            sys.stderr.write(f"{name}: {ended.text}\n")
         raise SystemExit(ended.exit_code)
 
 

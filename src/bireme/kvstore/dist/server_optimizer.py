@@ -202,8 +202,8 @@ class ServerOptimizer:
         for entry in self._directory.all():
             if len(entry.spans) > 1:
                 raise StateError(
-                    f"torch.optim.{spec.name} needs whole values, but key {entry.key!r} is cut over "
-                    "servers already; call set_optimizer before init"
+                    f"torch.optim.{spec.name} needs whole values, but key {entry.key!r} is cut "
+                    "over servers already; call set_optimizer before init"
                 )
 
 

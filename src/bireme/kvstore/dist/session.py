@@ -104,4 +104,4 @@ class Session:
             self._leave("" if failure is None else f"{type(failure).__name__}: {failure}")
         except BiremeError as error:
             # Too late to raise: the interpreter is on its way out, and its status is settled.
-            print(f"bireme: while leaving the job: {error}", file=sys.stderr)
+            sys.stderr.write(f"bireme: while leaving the job: {error}\n")

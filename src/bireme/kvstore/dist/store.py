@@ -22,9 +22,9 @@ from bireme.kvstore.reduce import Reducer
 from bireme.kvstore.reduce.overlap import are_disjoint
 from bireme.node.tickets import Place, Slot
 from bireme.node.worker import PushItem, WorkerClient
-from bireme.update import Layout, OptimizerSpec
 from bireme.types.choices import Consistency
 from bireme.types.nodes import SCHEDULER
+from bireme.update import Layout, OptimizerSpec
 from bireme.wire.messages import Start
 
 __all__ = ("NUMBERS_OF_STORE", "DistStore")
@@ -126,6 +126,7 @@ class DistStore(KVStore):
 
     def push(self, key: Key | Sequence[Key], value: Values, priority: int = 0) -> None:
         """Send ``value`` to the servers; returns when it has been copied."""
+        _check_priority(priority)
         entries, pushes = self._pushes(key, value)
         items = self._items(entries, pushes, borrow=False)
         self._client.push(items, self._limits.push_timeout_s, priority=priority)
@@ -134,6 +135,7 @@ class DistStore(KVStore):
         self, key: Key | Sequence[Key], out: Values | None = None, priority: int = 0
     ) -> torch.Tensor | list[torch.Tensor] | None:
         """Write the current value into every ``out``, or return a copy of it."""
+        _check_priority(priority)
         keys, is_list, entries = self._found(key)
         if out is None:
             values = {
@@ -157,6 +159,7 @@ class DistStore(KVStore):
         priority: int = 0,
     ) -> None:
         """Push ``value``, then write the result into ``out`` (into ``value`` when ``None``)."""
+        _check_priority(priority)
         entries, pushes = self._pushes(key, value)
         keys, is_list = to_keys(key)
         targets = calls.pulls(entries, keys, is_list, value if out is None else out)
@@ -358,6 +361,11 @@ class DistStore(KVStore):
     def _refuse_closed(self) -> None:
         if self._closed:
             raise StateError("the store is closed; create another one")
+
+
+def _check_priority(priority: int) -> None:
+    if not isinstance(priority, int):
+        raise ConfigError(f"a priority must be an integer, got {priority!r:.60}")
 
 
 def _targets(

@@ -1,0 +1,70 @@
+"""Keeps Ctrl-C from tearing a step of a node's loop apart.
+
+Python raises ``KeyboardInterrupt`` between any two instructions of the main thread. In the middle
+of a step that would lose a message for good, and a script that catches it, to save what it has,
+would wait for an answer that never comes. Called by ``node.worker``.
+"""
+
+import signal
+import threading
+from types import FrameType
+
+__all__ = ("Shield",)
+
+
+class Shield:
+    """Holds SIGINT back while the main thread is inside of it, and lets it through at the end.
+
+    Example:
+        >>> shield = Shield()
+        >>> with shield:
+        ...     pass
+
+    Guarantees:
+        Before ``raise_up`` and after ``lower``, and in other threads, entering does nothing.
+    """
+
+    def __init__(self) -> None:
+        self._thread = 0
+        self._before: object = None
+        self._depth = 0
+        self._pending: int | None = None
+
+    def raise_up(self) -> None:
+        """Take over SIGINT, if this is the main thread and somebody handles it in Python."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        before = signal.getsignal(signal.SIGINT)
+        if not callable(before):
+            return
+        self._before = before
+        self._thread = threading.get_ident()
+        signal.signal(signal.SIGINT, self._caught)
+
+    def lower(self) -> None:
+        """Give SIGINT back, unless somebody else has taken it over since."""
+        if self._thread and threading.get_ident() == self._thread:
+            if signal.getsignal(signal.SIGINT) == self._caught:
+                signal.signal(signal.SIGINT, self._before)  # type: ignore[arg-type]
+                self._thread = 0
+
+    def __enter__(self) -> None:
+        if threading.get_ident() == self._thread:
+            self._depth += 1
+
+    def __exit__(self, *error: object) -> None:
+        if threading.get_ident() == self._thread and self._depth:
+            self._depth -= 1
+            if self._pending is not None and not self._depth:
+                signum, self._pending = self._pending, None
+                self._pass_on(signum, None)
+
+    def _caught(self, signum: int, frame: FrameType | None) -> None:
+        if self._depth:
+            self._pending = signum
+        else:
+            self._pass_on(signum, frame)
+
+    def _pass_on(self, signum: int, frame: FrameType | None) -> None:
+        assert callable(self._before)
+        self._before(signum, frame)

@@ -1,0 +1,90 @@
+"""Ctrl-C is held back for the length of a step, and no longer."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+from bireme.node.interrupts import Shield
+from bireme.node.pump import Pump
+
+
+@pytest.fixture
+def shield():
+    shield = Shield()
+    shield.raise_up()
+    yield shield
+    shield.lower()
+
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+    for _ in range(1000):
+        pass
+
+
+def test_outside_it_comes_at_once(shield):
+    with pytest.raises(KeyboardInterrupt):
+        interrupt()
+
+
+def test_inside_it_waits_for_the_end(shield):
+    reached = []
+    with pytest.raises(KeyboardInterrupt), shield:
+        with shield:
+            interrupt()
+            reached.append("inner")
+        reached.append("outer")
+    assert reached == ["inner", "outer"]
+    with shield:
+        reached.append("once")
+    assert reached[-1] == "once"
+
+
+def test_lowering_gives_the_handler_back():
+    before = signal.getsignal(signal.SIGINT)
+    shield = Shield()
+    shield.raise_up()
+    assert signal.getsignal(signal.SIGINT) != before
+    shield.lower()
+    assert signal.getsignal(signal.SIGINT) == before
+    with pytest.raises(KeyboardInterrupt), shield:
+        interrupt()
+        raise AssertionError("it came late")
+
+
+def test_a_handler_of_somebody_else_is_left_alone(shield):
+    mine = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    shield.lower()
+    assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    signal.signal(signal.SIGINT, mine)
+
+
+def test_other_threads_are_none_of_its_business():
+    shield = Shield()
+    before = signal.getsignal(signal.SIGINT)
+
+    def use():
+        shield.raise_up()
+        with shield:
+            pass
+        shield.lower()
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    assert signal.getsignal(signal.SIGINT) == before
+
+
+def test_a_pump_finishes_its_step(shield):
+    steps = []
+
+    def step():
+        interrupt()
+        steps.append("whole")
+
+    pump = Pump(step, lambda: None, "keeper", shield)
+    with pytest.raises(KeyboardInterrupt):
+        pump.until(lambda: False)
+    assert steps == ["whole"]
