@@ -10,7 +10,6 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
 
 import torch
 
@@ -57,7 +56,7 @@ def main() -> None:
     store = kvstore.create("dist_sync")
     assert isinstance(store, DistStore)
     worker = Worker(store)
-    cases: dict[str, Callable[..., dict[str, object]]] = {
+    cases = {
         "prepare": worker.prepare,
         "pushpull": worker.pushpull,
         "counts": worker.counts,

@@ -23,7 +23,9 @@ def test_reserved_names_are_the_ones_that_create_serves():
     assert set(BUILT_IN) == {*_CLASSES, *DIST_TYPES}
 
 
-@pytest.mark.parametrize(("name", "coming"), [("allreduce", True), ("dist_bounded", True), ("dist_sync", False)])
+@pytest.mark.parametrize(
+    ("name", "coming"), [("allreduce", True), ("dist_bounded", True), ("dist_sync", False)]
+)
 def test_is_coming(name, coming):
     assert is_coming(name) is coming
 

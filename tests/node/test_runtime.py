@@ -225,7 +225,7 @@ def test_nothing_is_handled_after_the_end(pair):
 
 
 def test_a_closed_link_is_not_reported(pair):
-    client, server = pair
+    client, _ = pair
     link = client.core.events[0].link
     client.core.replies[ev.Tick] = lambda _: [act.Close(link)]
     client.core.due_s = 0.0

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import msgspec
 import torch
 
+from bireme.kvstore.reduce.rows import to_dense
+
 from bireme.errors import ConfigError, StateError, UnknownKeyError
 from bireme.kvstore.base import Key
 from bireme.kvstore.dist.entry import DistEntry, SlotSpan
@@ -124,7 +126,7 @@ class Directory:
     def _give_first_values(self, added: Sequence[_First]) -> None:
         entries: list[tuple[InitEntry, Held]] = []
         for each in added:
-            value = each.value.detach().to_dense() if each.value.is_sparse else each.value.detach()
+            value = to_dense(each.value) if each.value.is_sparse else each.value.detach()
             flat = value.cpu().contiguous().view(-1)
             views = [Held(view) for view in each.entry.cut(flat)]
             entries += zip(self._init_entries(each.entry), views, strict=True)

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 
+from bireme.kvstore.reduce.rows import to_dense
+
 from bireme.kvstore.base import Key
 from bireme.kvstore.dist.entry import DistEntry, SlotSpan
 from bireme.node.pieces import pack, unpack
@@ -136,7 +138,7 @@ def _part(entry: DistEntry, span: SlotSpan, state: State) -> dict[str, object]:
 def _slice(entry: DistEntry, span: SlotSpan, value: object) -> object:
     if not isinstance(value, torch.Tensor) or value.dim() == 0:
         return value
-    value = value.detach().to_dense().cpu() if value.is_sparse else value.detach().cpu()
+    value = to_dense(value).cpu() if value.is_sparse else value.detach().cpu()
     return _cut(value.reshape(-1), span) if value.shape == entry.layout.shape else value
 
 

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
+from bireme.kvstore.reduce.rows import to_dense
+
 from bireme.compress.base import Compressor
 from bireme.compress.factory import create as create_compressor
 from bireme.errors import ConfigError, StateError, UnsupportedError
@@ -276,7 +278,7 @@ class DistStore(KVStore):
             calls.check_single(push)
         self._optimizer.overwrite(
             [
-                (push.entry, each.to_dense() if each.is_sparse else each)
+                (push.entry, to_dense(each) if each.is_sparse else each)
                 for push in pushes
                 for each in push.values
             ]

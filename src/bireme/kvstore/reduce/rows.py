@@ -49,8 +49,8 @@ def to_dense(value: torch.Tensor) -> torch.Tensor:
         value: A ``sparse_coo`` tensor with one sparse dimension, coalesced or not.
 
     Example:
-        >>> value = torch.sparse_coo_tensor([[1]], torch.ones(()).expand(1, 1), (2, 1))
-        >>> to_dense(value)
+        >>> one = torch.ones(()).expand(1, 1)
+        >>> to_dense(torch.sparse_coo_tensor([[1]], one, (2, 1), check_invariants=True))
         tensor([[0.],
                 [1.]])
     """
