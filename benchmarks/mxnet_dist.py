@@ -8,18 +8,19 @@ import time
 
 import mxnet as mx
 import numpy as np
+
 from mxnet_peer import serve
 
 
 class Worker:
     """Holds the store and the arrays of each case between two timings."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.store = mx.kv.create("dist_sync")
         self.cases = {}
         self.next_key = 0
 
-    def prepare(self, name, sizes, seed):
+    def prepare(self, name: str, sizes: list[int], seed: int) -> float:
         """Make and initialise the arrays of case ``name``: float32 vectors of ``sizes``."""
         random = np.random.RandomState(seed + self.store.rank)
         keys = list(range(self.next_key, self.next_key + len(sizes)))
@@ -30,7 +31,7 @@ class Worker:
         self.cases[name] = (keys, grads, outs)
         return 0.0
 
-    def pushpull(self, name, rounds):
+    def pushpull(self, name: str, rounds: int) -> float:
         """Return the seconds of one push and pull of all keys, the mean of ``rounds``."""
         keys, grads, outs = self.cases[name]
         self.store._barrier()
