@@ -27,12 +27,14 @@ quickstart: $(STAMP) ## Set up, then train on real data.
 test: $(STAMP) ## Set up, then run the whole test suite.
 	$(BIN)/python -m pytest
 
-lint: $(STAMP) ## Lint, format check, types, import contracts, size gate.
+lint: $(STAMP) ## Lint, format check, types, import contracts, sizes, generated pages.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_size.py src/bireme tests
+	$(BIN)/python tools/make_env_docs.py --check
+	$(BIN)/python tools/make_protocol_docs.py --check
 
 format: $(STAMP) ## Format the code.
 	$(BIN)/ruff check --fix .
@@ -46,6 +48,7 @@ fuzz: $(STAMP) ## Fuzz the wire's parser for a minute (SECONDS=3600 for longer).
 
 docs: $(STAMP) ## Write the pages that are generated from code.
 	$(BIN)/python tools/make_env_docs.py
+	$(BIN)/python tools/make_protocol_docs.py
 
 bench: $(STAMP) ## Run the benchmarks beside MXNet 1.9.1 (installs it into its own environment).
 	$(BIN)/python benchmarks/bench_local_store.py

@@ -164,14 +164,24 @@ def own_bytes(pids: Sequence[int], role: str) -> list[int]:
         environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         if f"BIREME_ROLE={role}".encode() not in environ:
             continue
-        status = Path(f"/proc/{pid}/status").read_text()
-        private = next(line for line in status.splitlines() if line.startswith("RssAnon"))
-        own = int(private.split()[1]) * 1024
+        own = anonymous_bytes(pid)
         for inode, (size_bytes, times) in files.items():
             if times == max(other[inode][1] for other in opened.values() if inode in other):
                 own += size_bytes
         found.append(own)
     return found
+
+
+def anonymous_bytes(pid: int) -> int:
+    """Return the memory of a process that no file and no other process has part in."""
+    total, anonymous = 0, False
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        name, _, rest = line.partition(" ")
+        if not name.endswith(":"):
+            anonymous = line.endswith("/dev/zero (deleted)")  # what mmap.mmap(-1) makes
+        elif name == "Anonymous:" or (name == "Rss:" and anonymous):
+            total += int(rest.split()[0]) * 1024
+    return total
 
 
 def cpu_s(pid: int) -> float:

@@ -144,7 +144,7 @@ def test_a_start_that_takes_too_long_names_who_is_missing(tmp_path):
 
 def test_a_silent_worker_is_declared_dead_and_refused_when_it_comes_back(tmp_path):
     options = ("-n", 3, "-s", 1, "--on-worker-death", "continue")
-    env = {"BIREME_HEARTBEAT_TIMEOUT": 3, "STEPS": 200, "PAUSE": 0.05}
+    env = {"BIREME_HEARTBEAT_TIMEOUT": 3, "STEPS": 70, "PAUSE": 0.05}
     with Job(tmp_path, options, SCRIPT, ACT="stop:1:2", **env) as job:
         stopped = job.pids(5)["W[1]"]
         job.await_line("H    | H W[1] on")

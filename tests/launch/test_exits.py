@@ -33,3 +33,16 @@ def test_words_and_codes(status, words, code):
 )
 def test_following(lines, expected):
     assert names_an_abort(lines) is expected
+
+
+@pytest.mark.parametrize(
+    ("line", "follows"),
+    [
+        ("bireme.errors.JobAborted: W[1] on leda: ValueError: no", True),
+        ("bireme.errors.JobAborted: W[0] on leda: ValueError: no", False),
+        ("bireme.errors.JobAborted: the scheduler refuses this worker: W[0] is alive", False),
+        ("bireme.errors.JobAborted: the scheduler on leda is gone, and did not come back", True),
+    ],
+)
+def test_an_abort_that_is_the_process_s_own_fault(line, follows):
+    assert names_an_abort(["Traceback", line], "W[0]") is follows

@@ -22,12 +22,12 @@ from bireme.launch.supervise import (
 from bireme.types import SCHEDULER, DeathPolicy, server, worker
 
 NODES = (SCHEDULER, server(0), worker(0), worker(1))
-LIMITS = Limits()
+LIMITS = Limits(settle_s=1.0)
 GOOD, BAD, KILLED = Exit(0), Exit(3), Exit(-9)
 
 
 def job(policy=DeathPolicy.ABORT, **options):
-    return Supervisor(NODES, policy, **options)
+    return Supervisor(NODES, policy, limits=LIMITS, **options)
 
 
 def sent(actions):

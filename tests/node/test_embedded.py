@@ -28,7 +28,7 @@ def test_a_job_lives_and_ends_in_threads():
         cluster.join(0.01)
     client.leave(LIMIT_S)
     cluster.join(LIMIT_S)
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before
 
 
 def test_two_jobs_do_not_disturb_each_other():
