@@ -18,6 +18,10 @@ __all__ = ("KeyRegistry",)
 
 _Name = tuple[int, int | str]
 
+_MOST_SLOTS = 1 << 18
+_MOST_NAME_BYTES = 4 << 20
+# Together they keep the answer to a declaration well within the wire's limits.
+
 
 class _Known(msgspec.Struct, frozen=True):
     """A declared key."""
@@ -59,8 +63,10 @@ class KeyRegistry:
             by: Who declares them.
 
         Raises:
-            ConfigError: A key was declared differently before; nothing is declared then.
+            ConfigError: A key was declared differently before, or the answer would be too large;
+                nothing is declared then.
         """
+        self._check_size(keys)
         told: dict[_Name, KeyDecl] = {}
         for decl in keys:
             name = (store, decl.name)
@@ -70,6 +76,24 @@ class KeyRegistry:
             if told.setdefault(name, decl) != decl:
                 raise ConfigError(_conflict(told[name], by, decl, by))
         return tuple(self._place(store, decl, by) for decl in keys)
+
+    def _check_size(self, keys: tuple[KeyDecl, ...]) -> None:
+        num_slots = 0
+        for decl in keys:
+            size_bytes = prod(decl.shape) * decl.dtype.itemsize
+            num_slots += size_bytes // self._slice_bytes + 1 if decl.splittable else 1
+            if num_slots > _MOST_SLOTS:
+                raise ConfigError(
+                    f"key {decl.name!r:.60} of {size_bytes} bytes would be cut into slices of "
+                    f"{self._slice_bytes}, and no more than {_MOST_SLOTS} slices can be declared "
+                    "at once; raise BIREME_SLICE_BYTES"
+                )
+        name_bytes = sum(len(decl.name.encode()) for decl in keys if isinstance(decl.name, str))
+        if name_bytes > _MOST_NAME_BYTES:
+            raise ConfigError(
+                f"the names of {len(keys)} keys have {name_bytes} bytes, and no more than "
+                f"{_MOST_NAME_BYTES} can be declared at once; init fewer keys at a time"
+            )
 
     def _place(self, store: int, decl: KeyDecl, by: NodeId) -> KeyPlacement:
         known = self._known.get((store, decl.name))

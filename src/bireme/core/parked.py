@@ -46,6 +46,8 @@ class Parked:
             known.message = message
             return False
         waiting[message.rank] = ParkedPush(link, message, entry, payload, offset_bytes)
+        if payload is None:
+            return False
         users = self._users.get(id(payload), 0)
         self._users[id(payload)] = users + 1
         return users == 0
@@ -63,7 +65,9 @@ class Parked:
         return list(self._pushes.pop(key, {}).values()), self._pulls.pop(key, {})
 
     def done_with(self, payload: object) -> bool:
-        """Note that one entry of ``payload`` was used; return whether it was the last."""
+        """Note that one entry of ``payload`` was used; return whether to let it go now."""
+        if payload is None:
+            return False
         users = self._users.pop(id(payload)) - 1
         if users:
             self._users[id(payload)] = users

@@ -7,7 +7,6 @@ import gc
 import importlib
 import os
 import socket
-import threading
 from pathlib import Path
 
 from bireme.core.actions import EndJob
@@ -40,6 +39,8 @@ def run_node(node: NodeSettings, job: JobSettings) -> EndJob:
     """
     if node.role is Role.WORKER:
         raise ConfigError("a worker runs the user's script; it has no loop of its own")
+    if node.role is Role.SERVER:
+        _prepare_optimizers()
     with _open_transport(node, job) as transport:
         core: Core
         if node.role is Role.SCHEDULER:
@@ -48,7 +49,6 @@ def run_node(node: NodeSettings, job: JobSettings) -> EndJob:
         else:
             addresses = _listen_as_server(transport, node, job)
             values = TorchSlotValues(transport.allocate)
-            _prepare_optimizers()
             core = ServerCore(identity_of(node, job, addresses), values)
         runtime = Runtime(
             core,
@@ -61,11 +61,7 @@ def run_node(node: NodeSettings, job: JobSettings) -> EndJob:
 
 
 def _prepare_optimizers() -> None:
-    """Load what torch loads with its first optimizer: it would stop the server for seconds."""
-    threading.Thread(target=_import_for_good, name="bireme prepares", daemon=True).start()
-
-
-def _import_for_good() -> None:
+    """Load what torch loads with its first optimizer, before a job can wait for it."""
     importlib.import_module("torch._dynamo")
     # A server's garbage collector would go through all of torch again and again, in vain.
     gc.freeze()

@@ -47,7 +47,7 @@ class TorchSlotValues:
                 f"slot {entry.key_id}.{entry.index} of {entry.length} {entry.dtype} was given "
                 f"{entry.payload_bytes} bytes instead of {size_bytes}"
             )
-        if entry.row_length and entry.length % entry.row_length:
+        if entry.length % entry.row_length if entry.row_length else entry.length:
             raise ConfigError(
                 f"slot {entry.key_id}.{entry.index}: {entry.length} elements are no whole number "
                 f"of rows of {entry.row_length}"
