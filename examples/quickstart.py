@@ -125,9 +125,19 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--save", metavar="FILE", help="write the trained parameters there")
     parser.add_argument("--compare", metavar="FILE", help="compare with parameters saved before")
     args = parser.parse_args(argv)
-    # In a server or the scheduler of a cluster, create() serves until the job ends.
-    with bireme.kvstore.create(args.kv_store) as store:
-        return train(args, store)
+    if args.num_epochs < 1:
+        parser.error(f"--num-epochs must be at least 1, got {args.num_epochs}")
+    if args.save and not os.path.isdir(os.path.dirname(args.save) or "."):
+        parser.error(f"--save {args.save}: there is no such folder")
+    if args.compare and not os.path.isfile(args.compare):
+        parser.error(f"--compare {args.compare}: there is no such file")
+    try:
+        # In a server or the scheduler of a cluster, create() serves until the job ends.
+        with bireme.kvstore.create(args.kv_store) as store:
+            return train(args, store)
+    except bireme.errors.BiremeError as error:
+        print(f"{parser.prog}: error: {error}", file=sys.stderr)
+        return 2
 
 
 if __name__ == "__main__":

@@ -54,3 +54,15 @@ def test_large_keys_are_cut_and_spread_and_others_stay_whole():
 def test_keys_of_any_shape_have_a_slot(shape):
     (placement,) = KeyRegistry([1.0], 64).declare(0, (decl("k", shape),), worker(0))
     assert len(placement.slots) == 1
+
+
+def test_a_declaration_whose_answer_would_be_too_large_is_refused_and_changes_nothing():
+    registry = KeyRegistry([1.0], 1 << 20)
+    with pytest.raises(ConfigError, match="BIREME_SLICE_BYTES"):
+        registry.declare(0, (decl(), decl("huge", (1 << 40,))), worker(0))
+    names = [f"{number:05}" + "k" * 4000 for number in range(1100)]
+    with pytest.raises(ConfigError, match="fewer keys at a time"):
+        registry.declare(0, tuple(decl(name) for name in names), worker(0))
+    assert len(registry) == 0
+    (whole,) = registry.declare(0, (decl("huge", (1 << 40,), splittable=False),), worker(0))
+    assert len(whole.slots) == 1

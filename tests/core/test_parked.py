@@ -33,3 +33,12 @@ def test_pulls_are_kept_once_by_link_and_request():
     assert parked.has_pull((0, 0), (5, 1))
     _, pulls = parked.take((0, 0))
     assert list(pulls) == [(5, 1)]
+
+
+def test_a_push_without_payload_holds_nothing_and_lets_nothing_go():
+    parked = Parked()
+    for rank in (0, 1):
+        entry = PushEntry(0, 0, 0, 0)
+        assert not parked.push(5 + rank, push(rank), entry, None, 0)
+    waiting, _ = parked.take((0, 0))
+    assert [parked.done_with(each.payload) for each in waiting] == [False, False]

@@ -35,7 +35,9 @@ def test_a_lost_link_is_opened_again_and_again():
     routes.begin(list(infos(1, 1)))
     routes.linked(5, server(0), ATTACH, 0.0)
     routes.attached(5)
-    assert of(routes.lost(5, "reset"), Connect)
+    log, _ = lost = routes.lost(5, "reset", is_expected=True)
+    assert of(lost, Connect)
+    assert log.level == "debug"
     assert routes.lost(5, "reset") == []
     assert not routes.complete
     for time_s in (1.0, 2.0):

@@ -75,6 +75,13 @@ def test_reads_files_of_python_3(tmp_path):
     assert batch["data"].flags.writeable
 
 
+def test_a_key_that_is_no_name_is_named(tmp_path):
+    path = tmp_path / "batch"
+    path.write_bytes(pickle.dumps({b"data": 1}, protocol=2))
+    with pytest.raises(DataError, match="strings as keys, found bytes"):
+        read_python_batch(path)
+
+
 def test_reads_many_entries(tmp_path):
     labels = np.random.default_rng(0).integers(0, 10, 10_000).tolist()
     assert read(tmp_path, pickle.dumps({"labels": labels}, protocol=2))["labels"] == labels

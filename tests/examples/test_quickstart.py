@@ -67,11 +67,29 @@ def test_a_cluster_gives_the_parameters_of_one_process(tmp_path):
 
 
 @pytest.mark.slow
-def test_help_and_wrong_arguments():
+def test_help():
     done = run("--help")
     assert done.returncode == 0
     assert "example: " in done.stdout
-    assert run("--gpus", "x").returncode != 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--gpus", "x"), "'x'"),
+        (("--kv-store", "devise"), "unknown store type 'devise'"),
+        (("--num-epochs", "0"), "--num-epochs must be at least 1, got 0"),
+        (("--lr", "nan"), "lr must be"),
+        (("--save", "no/such/file"), "--save no/such/file: there is no such folder"),
+        (("--compare", "no_file"), "--compare no_file: there is no such file"),
+    ],
+)
+def test_a_wrong_argument_is_one_line(arguments, message):
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert message in done.stderr.splitlines()[-1]
 
 
 def test_it_stays_short():

@@ -1,11 +1,14 @@
 """What the conformance battery cannot see: which sums a store asks its reducer for."""
 
+import copy
+import pickle
 import threading
 
 import pytest
 import torch
 
-from bireme.errors import StateError
+import bireme
+from bireme.errors import StateError, UnsupportedError
 from bireme.kvstore.reduce import HostReducer
 from bireme.kvstore.single import SingleProcessStore
 
@@ -136,3 +139,11 @@ def test_pushes_of_the_same_keys_in_opposite_orders_do_not_block_each_other(stor
     first.join(10)
     second.join(10)
     assert done == [[0, 1], [1, 0]]
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_store_cannot_be_duplicated(duplicate):
+    with bireme.kvstore.create("local") as store:
+        with pytest.raises(UnsupportedError, match="'local' store cannot be copied or pickled"):
+            duplicate(store)
+        store.init("a", torch.ones(1))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bireme.launch.exits import Exit, names_an_abort
+from bireme.launch.exits import Exit, abort_of, names_an_abort
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,10 @@ def test_following(lines, expected):
 )
 def test_an_abort_that_is_the_process_s_own_fault(line, follows):
     assert names_an_abort(["Traceback", line], "W[0]") is follows
+
+
+def test_an_abort_is_told_in_its_own_words():
+    line = "bireme.errors.JobAborted: S[0] on leda: silent for 5.2 s"
+    assert abort_of(["Traceback", line], "S[1]") == "S[0] on leda: silent for 5.2 s"
+    assert abort_of([line], "S[0]") is None
+    assert abort_of(["ValueError: no"], "S[1]") is None

@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from bireme.errors import ConfigError, JobError
+from bireme.node import boot
 from bireme.node.boot import connect_worker, identity_of, job_config, run_node
 from bireme.settings import JobSettings, NodeSettings, Security, TransportChoice
 from bireme.types.choices import DeathPolicy
@@ -104,3 +105,11 @@ def test_without_a_scheduler_the_wait_ends():
     with pytest.raises(JobError, match=rf"no link to H|scheduler|{port}"):
         client.ready(0.2)
     client.leave(0.1)
+
+
+def test_an_interface_stands_for_the_host():
+    node = boot._with_host(settings(Role.WORKER, host="", interface="lo"))
+    assert node.host == "127.0.0.1"
+    assert boot._with_host(settings(Role.WORKER, host="other", interface="lo")).host == "other"
+    with pytest.raises(ConfigError, match="interface"):
+        connect_worker(settings(Role.WORKER, host="", interface="no such one"), JobSettings())

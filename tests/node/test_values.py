@@ -96,11 +96,12 @@ def test_first_values_that_do_not_fit(values):
             1, 0, DType("float32"), length, row_length, Layout.DENSE, Consistency.SYNC, size
         )
 
-    for bad in (entry(4, 2, 15), entry(4, 3, 16)):
+    for bad in (entry(4, 2, 15), entry(4, 3, 16), entry(4, 0, 16)):
         with pytest.raises(ConfigError):
             values.check_init(bad)
     cell = values.initialise(0, entry(4, 2, 0), None, 0)
     assert shown(values, cell) == [0, 0, 0, 0]
+    values.check_init(entry(0, 0, 0))
 
 
 @pytest.mark.parametrize(

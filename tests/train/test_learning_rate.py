@@ -2,7 +2,11 @@ import pytest
 import torch
 
 from bireme.errors import ConfigError
-from bireme.train.learning_rate import get_learning_rate, set_learning_rate
+from bireme.train.learning_rate import (
+    check_learning_rates,
+    get_learning_rate,
+    set_learning_rate,
+)
 
 
 def make(*groups):
@@ -39,3 +43,14 @@ def test_optimizers_without_a_rate():
         get_learning_rate(optimizer)
     with pytest.raises(ConfigError, match="Plain has no lr"):
         set_learning_rate(optimizer, 1.0)
+
+
+@pytest.mark.parametrize("lr", [float("nan"), float("inf"), -0.1])
+def test_a_ruinous_rate_is_refused_before_anything_changes(lr):
+    weight = torch.ones(2, requires_grad=True)
+    other = torch.ones(2, requires_grad=True)
+    sgd = torch.optim.SGD([{"params": [weight]}, {"params": [other]}], lr=0.1)
+    check_learning_rates(sgd)
+    sgd.param_groups[1]["lr"] = lr
+    with pytest.raises(ConfigError, match="group 1"):
+        check_learning_rates(sgd)

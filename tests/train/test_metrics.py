@@ -103,6 +103,14 @@ def test_functions_are_averaged_by_samples():
     assert value_of(lambda pred, label: 3) == 3
 
 
+def test_a_collection_of_torchmetrics_counts_as_its_members():
+    accuracy = torchmetrics.Accuracy(task="multiclass", num_classes=3)
+    recall = torchmetrics.Recall(task="multiclass", num_classes=3)
+    found = MetricSet(torchmetrics.MetricCollection([accuracy, recall]))
+    found.update(torch.eye(3), torch.tensor([0, 1, 1]), None, 3)
+    assert found.values() == pytest.approx({"multiclassaccuracy": 2 / 3, "multiclassrecall": 2 / 3})
+
+
 def test_torchmetrics_objects_work():
     metric = torchmetrics.Accuracy(task="multiclass", num_classes=3)
     found = MetricSet([metric, torchmetrics.MeanSquaredError(num_outputs=1)])

@@ -293,6 +293,8 @@ def test_compression_reaches_the_store():
         ({"context": ["cpu", "cpu(0)"]}, ConfigError, "named twice"),
         ({"context": "gpu(99)"}, ConfigError, r"gpu\(99\) does not exist"),
         ({"work_load_list": [1, 2]}, ConfigError, r"one number per context \(1\)"),
+        ({"context": 2}, ConfigError, "or a list of them, got 2"),
+        ({"work_load_list": 2}, ConfigError, r"one number per context \(1\), got 2"),
         ({"work_load_list": "even"}, ConfigError, "numbers or 'auto', got 'even'"),
         ({"work_load_list": [-1]}, ConfigError, "finite number >= 0, got -1"),
         ({"amp_dtype": torch.float16}, UnsupportedError, "bfloat16"),

@@ -87,6 +87,7 @@ def test_read_only_and_reversed_arrays_are_copied_not_warned_about():
         ([], "empty"),
         (bireme.cpu(), "must be a list"),
         ("cpu(0)", "must be a list"),
+        (2, "must be a list of contexts, got 2"),
         ([3], "expected a context"),
         (["tpu(0)"], "cannot read 'tpu"),
         (["gpu(99)"], r"gpu\(99\) does not exist"),

@@ -43,6 +43,21 @@ def test_a_failed_write_leaves_the_old_file(tmp_path):
         write_atomically(tmp_path / "b" / "c", write)
 
 
+@pytest.mark.parametrize("name", ["", ".", "/", "folder"])
+def test_a_path_that_names_no_file_is_refused(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ConfigError, match="names no file"):
+        save_states(name, make().state_dict())
+    assert os.listdir(tmp_path) == ["folder"]
+
+
+def test_a_file_has_the_permissions_of_any_new_file(tmp_path):
+    save_states(tmp_path / "a", make().state_dict())
+    (tmp_path / "b").touch()
+    assert (tmp_path / "a").stat().st_mode == (tmp_path / "b").stat().st_mode
+
+
 def test_a_truncated_file_is_said_to_be_one(tmp_path):
     path = tmp_path / "a"
     save_states(path, make().state_dict())

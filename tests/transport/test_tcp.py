@@ -317,6 +317,8 @@ def test_only_loopback_without_a_secret() -> None:
             with pytest.raises(ConfigError, match="no secret"):
                 transport.listen(address)
         assert transport.listen("tcp://:0").startswith("tcp://127.0.0.1:")
+    with SocketTransport(TransportOptions(is_open=True)) as transport:
+        assert transport.listen("tcp://0.0.0.0:0")
     with SocketTransport(options()) as transport:
         transport.listen("tcp://0.0.0.0:0")
 

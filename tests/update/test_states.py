@@ -70,6 +70,12 @@ def test_failed_rename_leaves_no_litter(tmp_path):
     assert os.listdir(tmp_path) == ["folder"]
 
 
+def test_a_file_has_the_permissions_of_any_new_file(path, tmp_path):
+    states.save(path, SPEC, {"w": {"step": 1}})
+    (tmp_path / "other").touch()
+    assert os.stat(path).st_mode == (tmp_path / "other").stat().st_mode
+
+
 def test_missing_file(path):
     with pytest.raises(FileNotFoundError):
         states.load(path, SPEC, {})

@@ -85,8 +85,14 @@ class Routes:
         route.attached = True
         route.due_s = None
 
-    def lost(self, link: int, reason: str) -> list[Action]:
-        """A link is gone: open it again."""
+    def lost(self, link: int, reason: str, *, is_expected: bool = False) -> list[Action]:
+        """A link is gone: open it again.
+
+        Args:
+            link: The link.
+            reason: Why.
+            is_expected: The job is ending, and servers may leave before this worker does.
+        """
         route = self._by_link.pop(link, None)
         if route is None or route.link != link:
             return []
@@ -94,7 +100,8 @@ class Routes:
         self._detach(route)
         node = route.info.node
         text = f"lost the link to {node}: {reason}"
-        return [Log("warning", text), Connect(node, route.info.addresses)]
+        level = "debug" if is_expected else "warning"
+        return [Log(level, text), Connect(node, route.info.addresses)]
 
     def connect_failed(self, node: NodeId, now_s: float) -> None:
         """Try again in a moment."""

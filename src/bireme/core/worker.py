@@ -219,7 +219,9 @@ class WorkerCore:
         if event.link == self._member.link:
             self._desk.actions += self._member.lost_link(event.reason, now_s)
         else:
-            self._desk.actions += self._desk.routes.lost(event.link, event.reason)
+            self._desk.actions += self._desk.routes.lost(
+                event.link, event.reason, is_expected=self._member.leaving
+            )
 
     def _connect_failed(self, event: ConnectFailed, now_s: float) -> None:
         if event.node.role is Role.SERVER:

@@ -58,8 +58,11 @@ def read_python_batch(path: str | Path) -> dict[str, Any]:
         raise DataError(f"{path}: not a CIFAR-10 batch: {error}") from None
     except (ValueError, IndexError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"{path}: truncated or damaged ({error}); get it again") from error
-    if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
+    if not isinstance(value, dict):
         raise DataError(f"{path}: expected a dictionary, found {type(value).__name__}")
+    strangers = {type(name).__name__ for name in value if not isinstance(name, str)}
+    if strangers:
+        raise DataError(f"{path}: expected strings as keys, found {', '.join(sorted(strangers))}")
     return value
 
 

@@ -261,6 +261,12 @@ class KVStore(KVStoreBase):
     def num_dead_nodes(self) -> int:
         """Return how many nodes of the job are known to be dead; 0 in one process."""
 
+    def __getstate__(self) -> dict[str, object]:
+        raise UnsupportedError(
+            f"a {self.type!r} store cannot be copied or pickled, as its threads and locks cannot; "
+            "create one in each process"
+        )
+
     def __enter__(self) -> Self:
         return self
 

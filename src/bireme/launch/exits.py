@@ -4,7 +4,7 @@ import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ("Exit", "names_an_abort")
+__all__ = ("Exit", "abort_of", "names_an_abort")
 
 _ABORTS = ("errors.JobAborted", "errors.NodeLost", "errors.PeerLost")
 """As Python names the exceptions when nobody catches them."""
@@ -65,6 +65,22 @@ def names_an_abort(lines: Iterable[str], node: str = "") -> bool:
         >>> names_an_abort(["bireme.errors.JobAborted: W[1] on leda: killed"], "W[1]")
         False
     """
-    aborts = [line for line in lines if any(word in line for word in _ABORTS)]
+    return abort_of(lines, node) is not None
+
+
+def abort_of(lines: Iterable[str], node: str = "") -> str | None:
+    """Return what failed elsewhere, in the words of the process that ended because of it.
+
+    Args:
+        lines: What it printed last.
+        node: Its own name.
+
+    Example:
+        >>> abort_of(["bireme.errors.JobAborted: W[1] on leda: killed"], "W[0]")
+        'W[1] on leda: killed'
+    """
     own = [text.format(node=node) for text in _OWN]
-    return any(not any(text in line for text in own) for line in aborts)
+    for line in lines:
+        if any(word in line for word in _ABORTS) and not any(text in line for text in own):
+            return line.partition(": ")[2]
+    return None

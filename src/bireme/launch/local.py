@@ -19,7 +19,7 @@ from bireme.errors import ConfigError
 from bireme.launch import guard
 from bireme.launch.child import Child
 from bireme.launch.console import Printer
-from bireme.launch.exits import names_an_abort
+from bireme.launch.exits import abort_of, names_an_abort
 from bireme.launch.job import JobSpec, Meeting, ProcessPlan, plan
 from bireme.launch.jobs import JobNote, noted, notes_folder
 from bireme.launch.signals import SignalInbox
@@ -228,11 +228,17 @@ class _Run:
                 case Restart(node):
                     self._start(node)
                 case Report(node, exit_):
-                    self._say(f"{node} {exit_} after {self._now_s():.1f} s{self._last(node)}")
+                    after = f"after {self._now_s():.1f} s{self._cause(node)}"
+                    self._say(f"{node} {exit_} {after}{self._last(node)}")
                 case Say(text):
                     self._say(text)
                 case Finish(exit_code):
                     self._exit_code = exit_code
+
+    def _cause(self, node: NodeId) -> str:
+        """Name who is to blame when that one did not fail itself: it was stopped, or left."""
+        cause = abort_of(self._tails.get(node, []), str(node))
+        return "" if cause is None else f", because of {cause}"
 
     def _last(self, node: NodeId) -> str:
         lines = self._tails.get(node, [])

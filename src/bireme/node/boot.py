@@ -3,6 +3,7 @@
 Called by ``kvstore.create``, by ``bireme.run_role`` and by the embedded cluster.
 """
 
+import dataclasses
 import gc
 import importlib
 import os
@@ -15,6 +16,7 @@ from bireme.core.scheduler import SchedulerCore
 from bireme.core.server import ServerCore
 from bireme.core.worker import WorkerCore
 from bireme.errors import ConfigError
+from bireme.node.interface import address_of_interface
 from bireme.node.runtime import Core, Runtime
 from bireme.node.tls import tls_contexts
 from bireme.node.values import TorchSlotValues
@@ -39,6 +41,7 @@ def run_node(node: NodeSettings, job: JobSettings) -> EndJob:
     """
     if node.role is Role.WORKER:
         raise ConfigError("a worker runs the user's script; it has no loop of its own")
+    node = _with_host(node)
     if node.role is Role.SERVER:
         _prepare_optimizers()
     with _open_transport(node, job) as transport:
@@ -69,6 +72,7 @@ def _prepare_optimizers() -> None:
 
 def connect_worker(node: NodeSettings, job: JobSettings) -> WorkerClient:
     """Return a worker's client; ``ready`` of it joins the job."""
+    node = _with_host(node)
     core = WorkerCore(identity_of(node, job, ()))
     transport = _open_transport(node, job)
     return WorkerClient(core, transport, node.scheduler_address, payload_crc=job.payload_crc)
@@ -116,6 +120,7 @@ def _open_transport(node: NodeSettings, job: JobSettings) -> SocketTransport:
     return SocketTransport(
         TransportOptions(
             secret=_secret(node),
+            is_open=node.security is Security.OFF,
             job=node.job,
             identity={"role": str(node.role), "rank": -1 if node.rank is None else node.rank},
             window_bytes=job.window_bytes,
@@ -146,6 +151,12 @@ def _secret(node: NodeSettings) -> bytes:
             f"the secret in {path} must have at least {LEAST_SECRET} characters, got {len(secret)}"
         )
     return secret
+
+
+def _with_host(node: NodeSettings) -> NodeSettings:
+    if node.host or not node.interface:
+        return node
+    return dataclasses.replace(node, host=address_of_interface(node.interface))
 
 
 def _host(node: NodeSettings) -> str:

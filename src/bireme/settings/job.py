@@ -50,11 +50,8 @@ class JobSettings:
     """Seconds that ``wait`` waits for a replacement before the job ends. Five minutes is what a
     cluster takes to find another machine."""
     start_timeout_s: float = field(default=60.0, metadata=env("BIREME_START_TIMEOUT", above=0))
-    """Seconds from the scheduler's start until every node must have joined. Raise it where
-    machines come one by one."""
-    connect_timeout_s: float = field(default=30.0, metadata=env("BIREME_CONNECT_TIMEOUT", above=0))
-    """Seconds that a node goes on trying to reach the scheduler or a server. Longer than any
-    process takes to start listening on a loaded machine."""
+    """Seconds from the scheduler's start until every node must have joined, and that a node goes
+    on trying to reach the scheduler. Raise it where machines come one by one."""
     barrier_timeout_s: float = field(default=300.0, metadata=env("BIREME_BARRIER_TIMEOUT", above=0))
     """Seconds that a barrier waits for the last worker. Raise it above the longest evaluation
     that only some workers do."""

@@ -8,7 +8,7 @@ import contextlib
 import copy
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
@@ -213,6 +213,10 @@ def contexts_of(
         return [split.as_context(parameter.device if parameter is not None else "cpu")]
     if isinstance(context, str | Context | torch.device):
         return [split.as_context(context)]
+    if not isinstance(context, Iterable):
+        raise ConfigError(
+            f"context must be a context such as bireme.gpu(0), or a list of them, got {context!r}"
+        )
     contexts = [split.as_context(entry) for entry in context]
     if not contexts:
         raise ConfigError("context is an empty list; name one context at least")

@@ -6,7 +6,25 @@ import torch
 
 from bireme.errors import ConfigError
 
-__all__ = ("get_learning_rate", "set_learning_rate")
+__all__ = ("check_learning_rates", "get_learning_rate", "set_learning_rate")
+
+
+def check_learning_rates(optimizer: torch.optim.Optimizer) -> None:
+    """Refuse a learning rate that would ruin every parameter in one step.
+
+    Raises:
+        ConfigError: A group's ``lr`` is NaN, infinite or negative.
+
+    Example:
+        >>> check_learning_rates(torch.optim.SGD([torch.zeros(1)], lr=0.1))
+    """
+    for number, group in enumerate(optimizer.param_groups):
+        lr = float(group.get("lr", 0.0))
+        if not 0 <= lr < math.inf:
+            raise ConfigError(
+                f"the lr of parameter group {number} is {lr}; it must be finite and >= 0 "
+                "(look at what the lr scheduler computes)"
+            )
 
 
 def get_learning_rate(optimizer: torch.optim.Optimizer) -> float:

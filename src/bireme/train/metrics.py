@@ -372,6 +372,10 @@ class MetricSet:
 def _flatten(metric: MetricLike) -> list[Any]:
     if isinstance(metric, list | tuple):
         return [single for entry in metric for single in _flatten(entry)]
+    members = getattr(metric, "values", None)
+    if isinstance(metric, UpdateComputeReset) and callable(members):
+        # torchmetrics.MetricCollection, whose compute() has no single number.
+        return list(members())
     return [metric]
 
 

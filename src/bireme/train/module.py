@@ -6,7 +6,7 @@ The highest layer: scripts and the command line call it. It splits batches, lets
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any, Literal, Self, TypedDict, Unpack
 
 import torch
@@ -428,7 +428,7 @@ def _shares_of(
         if work_load_list != "auto":
             raise ConfigError(f"work_load_list must be numbers or 'auto', got {work_load_list!r}")
         return balancer.Balancer(num_contexts)
-    if len(work_load_list) != num_contexts:
+    if not isinstance(work_load_list, Sized) or len(work_load_list) != num_contexts:
         raise ConfigError(
             f"work_load_list must hold one number per context ({num_contexts}), "
             f"got {work_load_list!r}"

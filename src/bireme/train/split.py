@@ -5,7 +5,7 @@ Called by training scripts with a loop of their own, and by :class:`bireme.Modul
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Sized
 from typing import TypeAlias
 
 import numpy as np
@@ -67,7 +67,7 @@ def split_data(
     """
     batch_size = nested.batch_size_of(data, batch_axis)
     if work_load_list is not None:
-        if len(work_load_list) != num_slice:
+        if not isinstance(work_load_list, Sized) or len(work_load_list) != num_slice:
             raise ConfigError(
                 f"work_load_list must hold one number per slice ({num_slice}), "
                 f"got {work_load_list!r}"
@@ -136,7 +136,7 @@ def split_and_load(
     Source:
         MXNet 1.9 ``gluon.utils.split_and_load``.
     """
-    if isinstance(ctx_list, str | Context | torch.device):
+    if isinstance(ctx_list, str) or not isinstance(ctx_list, Iterable):
         raise ConfigError(f"ctx_list must be a list of contexts, got {ctx_list!r}; write [...]")
     devices = [device_of(as_context(context)) for context in ctx_list]
     if not devices:

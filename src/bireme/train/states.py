@@ -5,7 +5,7 @@ load it, and it is read with ``weights_only=True``, so it cannot run code.
 """
 
 import os
-import tempfile
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -26,25 +26,30 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], 
         write: Called with a binary file open for writing.
 
     Raises:
-        ConfigError: The folder does not exist or cannot be written.
+        ConfigError: The folder does not exist or cannot be written, or ``path`` is a folder.
 
     Guarantees:
-        A reader sees the old file or the whole new one, also after a crash.
+        A reader sees the old file or the whole new one, also after a crash. The file has the
+        permissions that ``open`` gives a new file.
     """
     target = Path(path)
+    if not target.name or target.is_dir():
+        raise ConfigError(f"cannot write {os.fspath(path)!r}: it names no file; add a file name")
+    # Not tempfile: its files cannot be read by anybody else, and the new one takes its place.
+    part = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        file = open(part, "xb")
     except OSError as error:
         raise ConfigError(f"cannot write in folder {str(target.parent)!r}: {error}") from error
     try:
-        with os.fdopen(handle, "wb") as file:
+        with file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(name, target)
+        os.replace(part, target)
     except BaseException:
         with suppress(OSError):
-            os.unlink(name)
+            os.unlink(part)
         raise
 
 
@@ -52,7 +57,7 @@ def save_states(path: str | os.PathLike[str], states: dict[str, Any]) -> None:
     """Write an optimizer's ``state_dict()`` to ``path``, all or nothing.
 
     Raises:
-        ConfigError: The folder does not exist or cannot be written.
+        ConfigError: As for :func:`write_atomically`.
     """
     write_atomically(path, lambda file: torch.save(states, file))
 

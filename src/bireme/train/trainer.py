@@ -17,7 +17,7 @@ from bireme.kvstore.base import KVStore, KVStoreBase
 from bireme.train import states
 from bireme.train.arrange import Compression, Wish, arrange
 from bireme.train.buffers import average_buffers
-from bireme.train.learning_rate import get_learning_rate, set_learning_rate
+from bireme.train.learning_rate import check_learning_rates, get_learning_rate, set_learning_rate
 from bireme.train.lineup import Lineup
 from bireme.train.mode import Closure
 from bireme.train.optimizers import make_optimizer
@@ -177,6 +177,7 @@ class Trainer(torch.optim.Optimizer):
         counts = self._counts(num_samples)
         if closure is None and isinstance(self._inner, torch.optim.LBFGS):
             raise ConfigError("LBFGS computes the loss several times; give step() a closure")
+        check_learning_rates(self._inner)
         self._notice_params()
         if "found_inf" not in self.__dict__:
             return self._mode.step(closure, counts)

@@ -232,6 +232,8 @@ class TransportOptions:
 
     secret: bytes = field(default=b"", repr=False)
     """The job's secret. Empty: peers are not challenged, and only local addresses may listen."""
+    is_open: bool = False
+    """Listen beyond this machine even without a secret: in closed networks."""
     job: str = ""
     """The job's id: peers of another job are refused, so that jobs on one host do not mix."""
     identity: Identity = field(default_factory=dict)

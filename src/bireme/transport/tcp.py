@@ -93,6 +93,7 @@ class SocketTransport(Transport):
 
     def __init__(self, options: TransportOptions | None = None) -> None:
         self.options = options or TransportOptions()
+        self._is_loopback_only = not (self.options.secret or self.options.is_open)
         self.pool = BufferPool(2 * self.options.window_bytes)
         self._credentials = Credentials(
             secret=self.options.secret,
@@ -118,7 +119,7 @@ class SocketTransport(Transport):
         """See `Transport.listen`."""
         parsed = self._parse(address)
         self._refuse_closed()
-        listener, bound, clean = bind(parsed, loopback_only=not self.options.secret)
+        listener, bound, clean = bind(parsed, loopback_only=self._is_loopback_only)
         listener.setblocking(False)
         self._listeners.append((listener, clean))
         self.soon(partial(self._watch_listener, listener, bound))
@@ -134,7 +135,7 @@ class SocketTransport(Transport):
         """
         self._refuse_closed()
         host, port = listener.getsockname()[:2]
-        if not self.options.secret and not is_loopback((host, port)):
+        if self._is_loopback_only and not is_loopback((host, port)):
             raise ConfigError(
                 f"the socket at {host}:{port} reaches beyond this machine, and there is no secret; "
                 "set BIREME_SECRET, or listen on 127.0.0.1"

@@ -6,15 +6,15 @@ the pieces that they send; all check everything before they change anything.
 
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as load_bytes
 from safetensors.torch import save as save_bytes
-from safetensors.torch import save_file
 
 from bireme.errors import ConfigError, DataError, UnsupportedError
 from bireme.types.keys import Key
@@ -44,15 +44,17 @@ def save(path: str, spec: OptimizerSpec, states: States) -> None:
     keys, tensors = _taken_apart(states)
     header = json.dumps({"format": FORMAT, "optimizer": spec.name, "keys": keys})
     folder = os.path.dirname(os.path.abspath(path))
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".states-", suffix=".tmp")
-    os.close(handle)
+    # Neither tempfile nor safetensors makes the file: nobody else could read what they make.
+    temporary = os.path.join(folder, f".states-{secrets.token_hex(8)}.tmp")
     try:
-        save_file(tensors, temporary, metadata={"bireme": header})
-        with open(temporary, "rb") as written:
-            os.fsync(written.fileno())
+        with open(temporary, "xb") as file:
+            file.write(save_bytes(tensors, {"bireme": header}))
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
-        os.unlink(temporary)
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
         raise
 
 

@@ -3,7 +3,7 @@ import torch
 from tests.kvstore.dist.test_entry import make
 
 from bireme.compress import create
-from bireme.errors import UnsupportedError
+from bireme.errors import ConfigError, UnsupportedError
 from bireme.kvstore.calls import Push
 from bireme.kvstore.dist.sending import Sender
 from bireme.kvstore.reduce import HostReducer
@@ -41,6 +41,15 @@ def test_rows_go_to_their_slots_even_none():
     cut = make((4, 2), 3, 5)
     with pytest.raises(UnsupportedError, match="BIREME_SLICE_BYTES"):
         sender.items(cut, Push(cut, [value], True), borrow=False)
+
+
+@pytest.mark.parametrize("rows", [[-1, 0], [0, 4]])
+def test_rows_that_the_key_does_not_have_are_refused(rows):
+    entry, sender = make((4, 2), 4, 4), Sender(HostReducer())
+    value = torch.sparse_coo_tensor([rows], torch.ones(2, 2), (4, 2), check_invariants=False)
+    value = value._coalesced_(True)
+    with pytest.raises(ConfigError, match="it has 4 rows"):
+        sender.items(entry, Push(entry, [value], True), borrow=False)
 
 
 def test_residuals_belong_to_slots():

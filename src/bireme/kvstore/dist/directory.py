@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import msgspec
 import torch
 
-from bireme.kvstore.reduce.rows import to_dense
-
 from bireme.errors import ConfigError, StateError, UnknownKeyError
 from bireme.kvstore.base import Key
 from bireme.kvstore.dist.entry import DistEntry, SlotSpan
 from bireme.kvstore.keys import key_kind
+from bireme.kvstore.reduce.rows import to_dense
 from bireme.node.memory import Held
 from bireme.node.worker import WorkerClient
 from bireme.types.choices import Consistency

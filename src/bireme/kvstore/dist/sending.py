@@ -3,7 +3,7 @@
 import torch
 
 from bireme.compress.base import Compressor
-from bireme.errors import UnsupportedError
+from bireme.errors import ConfigError, UnsupportedError
 from bireme.kvstore.calls import Push
 from bireme.kvstore.dist.entry import DistEntry
 from bireme.kvstore.reduce import Reducer, Sum, sum_rows
@@ -115,6 +115,11 @@ def _row_items(entry: DistEntry, total: torch.Tensor) -> list[PushItem]:
         raise UnsupportedError(
             f"key {entry.key!r} has rows of {width} elements that lie on several servers, so "
             "they cannot be pushed one by one; raise BIREME_SLICE_BYTES above a row's size"
+        )
+    if count and (int(ids[0]) < 0 or int(ids[-1]) >= entry.layout.shape[0]):
+        raise ConfigError(
+            f"rows {int(ids[0])} to {int(ids[-1])} were pushed to key {entry.key!r}, but it has "
+            f"{entry.layout.shape[0]} rows, numbered from 0"
         )
     for span in entry.spans:
         first, end = span.offset // width, (span.offset + span.length) // width

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 
-from bireme.kvstore.reduce.rows import to_dense
-
 from bireme.kvstore.base import Key
 from bireme.kvstore.dist.entry import DistEntry, SlotSpan
+from bireme.kvstore.reduce.rows import to_dense
 from bireme.node.pieces import pack, unpack
 from bireme.node.tickets import Slot
 from bireme.node.worker import WorkerClient

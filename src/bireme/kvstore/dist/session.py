@@ -1,6 +1,7 @@
 """A process's membership of a job, which all its distributed stores share."""
 
 import atexit
+import os
 import sys
 from collections.abc import Callable
 
@@ -35,7 +36,8 @@ class Session:
 
     Guarantees:
         A process that ends without closing its stores leaves all the same: in good order when the
-        script came to its end, as a failure when an exception ended it.
+        script came to its end, as a failure when an exception ended it. A process forked from it
+        is no part of the job, and its end changes nothing.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Session:
         self._num_made = 0
         self._num_open = 0
         self.ended = False
+        self._process = os.getpid()
         self._start = client.ready(start_timeout_s)
         atexit.register(self._at_exit)
 
@@ -87,7 +90,7 @@ class Session:
             self._leave("")
 
     def _leave(self, reason: str) -> None:
-        if self.ended:
+        if self.ended or os.getpid() != self._process:
             return
         self.ended = True
         atexit.unregister(self._at_exit)
@@ -97,6 +100,8 @@ class Session:
             self._after()
 
     def _at_exit(self) -> None:
+        if os.getpid() != self._process:
+            return
         failure = getattr(sys, "last_value", None)
         try:
             if failure is None:

@@ -1,10 +1,9 @@
 """The stores that span processes: ``dist_sync``, ``dist_async`` and their ``_device`` forms."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
-
-from bireme.kvstore.reduce.rows import to_dense
 
 from bireme.compress.base import Compressor
 from bireme.compress.factory import create as create_compressor
@@ -22,6 +21,7 @@ from bireme.kvstore.dist.server_optimizer import ServerOptimizer
 from bireme.kvstore.keys import group, to_keys
 from bireme.kvstore.reduce import Reducer
 from bireme.kvstore.reduce.overlap import are_disjoint
+from bireme.kvstore.reduce.rows import to_dense
 from bireme.node.tickets import Place, Slot
 from bireme.node.worker import PushItem, WorkerClient
 from bireme.types.choices import Consistency
@@ -80,6 +80,7 @@ class DistStore(KVStore):
         self._sender = Sender(bank)
         self._on_close = on_close
         self._closed = False
+        self._process = os.getpid()
 
     @property
     def type(self) -> str:
@@ -313,6 +314,8 @@ class DistStore(KVStore):
         if self._closed:
             return
         self._closed = True
+        if os.getpid() != self._process:
+            return
         try:
             self._client.flush()
         finally:
@@ -363,6 +366,11 @@ class DistStore(KVStore):
     def _refuse_closed(self) -> None:
         if self._closed:
             raise StateError("the store is closed; create another one")
+        if os.getpid() != self._process:
+            raise StateError(
+                f"this process was forked from the worker, process {self._process}, and cannot use "
+                "its links to the job; use the store there only"
+            )
 
 
 def _check_priority(priority: int) -> None:
