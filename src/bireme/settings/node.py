@@ -60,7 +60,7 @@ class NodeSettings:
     """Number among the nodes of the role, in the order of launch. Without it the scheduler gives
     the lowest free one."""
     local_rank: int = field(default=0, metadata=env("BIREME_LOCAL_RANK", low=0, high=1 << 20))
-    """Number among the workers of this machine; chooses a GPU where each worker has one."""
+    """Number among the workers of this machine, for scripts that choose a GPU by it."""
     local_size: int = field(default=1, metadata=env("BIREME_LOCAL_SIZE", low=1, high=1 << 20))
     """Workers of this machine."""
     job: str = field(default="", metadata=env("BIREME_JOB"))
