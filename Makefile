@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup quickstart test lint format coverage fuzz docs bench clean
+.PHONY: help setup quickstart test test-integration lint format coverage fuzz docs bench clean
 
 help: ## Show the targets.
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 26
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Bireme needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + "; try: make PYTHON=python3.12 ...") if sys.version_info < (3, 11) else None'
@@ -24,8 +24,11 @@ quickstart: $(STAMP) ## Set up, then train on real data.
 	@echo; echo "The same on a cluster, a scheduler, two servers and two workers:"
 	@$(BIN)/bireme run -n 2 -s 2 $(BIN)/python examples/quickstart.py --kv-store dist_sync --compare out/quickstart.safetensors
 
-test: $(STAMP) ## Set up, then run the whole test suite.
-	$(BIN)/python -m pytest
+test: $(STAMP) ## Set up, then run the tests, but for jobs of several processes.
+	$(BIN)/python -m pytest -m "not integration"
+
+test-integration: $(STAMP) ## Run the tests that start jobs of several processes and kill them.
+	$(BIN)/python -m pytest -m integration
 
 lint: $(STAMP) ## Lint, format check, types, import contracts, sizes, generated pages.
 	$(BIN)/ruff check .

@@ -1,5 +1,6 @@
 """Settings for every test."""
 
+import pytest
 from hypothesis import settings
 
 # Examples are cut short by the suite's own time limit; a busy machine must not fail a property.
@@ -8,3 +9,10 @@ settings.load_profile("bireme")
 
 # Programs that jobs run, not tests: importing them would start their work.
 collect_ignore_glob = ["integration/script.py", "integration/watched.py", "integration/programs/*"]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "integration" in item.path.parts:
+            item.add_marker(pytest.mark.integration)
