@@ -185,4 +185,4 @@ def test_commands_that_cannot_be_read(values):
         with pytest.raises(BiremeError):
             values.command(0, kind, body, payload)
     with pytest.raises(UnsupportedError):
-        values.command(0, CommandKind.SET_PROFILER, {}, None)
+        values.command(0, CommandKind.SET_HYPER_PARAMETERS, {}, None)

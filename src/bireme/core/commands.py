@@ -24,7 +24,6 @@ _FOR_ALL = frozenset(
     {
         CommandKind.SET_OPTIMIZER,
         CommandKind.SET_HYPER_PARAMETERS,
-        CommandKind.SET_COMPRESSION,
         CommandKind.LOAD_STATE,
     }
 )

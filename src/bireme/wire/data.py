@@ -55,10 +55,8 @@ class CommandKind(StrEnum):
 
     SET_OPTIMIZER = "set_optimizer"
     SET_HYPER_PARAMETERS = "set_hyper_parameters"
-    SET_COMPRESSION = "set_compression"
     SAVE_STATE = "save_state"
     LOAD_STATE = "load_state"
-    SET_PROFILER = "set_profiler"
 
 
 class FaultCode(StrEnum):
