@@ -138,6 +138,9 @@ def main(argv: list[str]) -> int:
     except bireme.errors.BiremeError as error:
         print(f"{parser.prog}: error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print(f"{parser.prog}: interrupted", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

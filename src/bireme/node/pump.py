@@ -62,7 +62,8 @@ class Pump:
     def until(self, done: Callable[[], bool]) -> None:
         """Return when ``done()`` holds, driving the loop unless another thread does.
 
-        ``done`` must come to hold through a ``step``; limits are the loop's own matter.
+        ``done`` must come to hold through a ``step``; limits are the loop's own matter: every call
+        that a caller waits for ends within its limit, so the driver, and with it the others, go on.
         """
         if self._take(done):
             try:
