@@ -47,6 +47,20 @@ def test_a_job_that_waits(tmp_path):
                     rf"{re.escape(name)} +process {pid} on \S+, heard \d\.\d s ago", text
                 )
         assert re.search(r"S\[\d\]: round 2 of key 'w' waits for W\[1\] for \d+\.\d s", text)
+        pairs = re.findall(r"^  (\S+) - (\S+) by (\S+?)[ ,]", text, re.M)
+        assert sorted(pairs) == [
+            ("S[0]", "H", "tcp"),
+            ("S[1]", "H", "tcp"),
+            ("W[0]", "H", "tcp"),
+            ("W[0]", "S[0]", "shm+unix"),
+            ("W[0]", "S[1]", "shm+unix"),
+            ("W[1]", "H", "tcp"),
+            ("W[1]", "S[0]", "shm+unix"),
+            ("W[1]", "S[1]", "shm+unix"),
+        ]
+        assert re.search(
+            r"W\[0\] - S\[0\] by shm\+unix, \S+ k?B to S\[0\], \S+ k?B to W\[0\]", text
+        )
         by_address = ask(
             job,
             note.scheduler_address.removeprefix("tcp://"),

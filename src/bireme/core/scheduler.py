@@ -484,6 +484,7 @@ class SchedulerCore:
             "lost": [f"{lost.node} on {lost.host}: {lost.reason}" for lost in roster.lost.values()],
             "left": [str(node) for node in sorted(roster.left)],
             "barriers": self._barriers.report(roster.awaited(), now_s),
+            "peers": [[link, str(node)] for link, node in roster.by_link.items()],
             "num_keys": 0 if self._keys is None else len(self._keys),
             "keys": [] if self._keys is None else self._keys.report(_REPORTED_KEYS),
         }

@@ -16,7 +16,7 @@ from bireme.core.shelf import Peer, Shelf
 from bireme.core.slots import Crew
 from bireme.core.values import SlotValues
 from bireme.errors import BiremeError, ConfigError, StateError
-from bireme.types.nodes import NodeId, Role
+from bireme.types.nodes import SCHEDULER, NodeId, Role
 from bireme.wire.messages import (
     Attach,
     Attached,
@@ -169,6 +169,7 @@ class ServerCore:
         if type(message) is StatusRequest:
             report = {"node": str(self._member.node), "view": self._view}
             report |= self._shelf.report(now_s)
+            report["peers"] = self._linked_peers()
             self._replies.add(Send(link, Status(message.request, report)))
         elif type(message) is Attach:
             self._attach(link, message)
@@ -177,6 +178,12 @@ class ServerCore:
         else:
             kind = type(message).__name__
             self._replies.fault(link, None, ConfigError(f"a server does not take {kind}"))
+
+    def _linked_peers(self) -> list[object]:
+        peers: list[object] = [[link, f"W[{peer.rank}]"] for link, peer in self._peers.items()]
+        if self._member.link is not None:
+            peers.append([self._member.link, str(SCHEDULER)])
+        return peers
 
     # Membership.
 

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from bireme.launch.pairs import describe_pairs
+
 __all__ = ("describe_job", "is_well")
 
 _WORTH_SAYING_S = 1.0
@@ -36,6 +38,7 @@ def describe_job(
     lines += [f"dead: {text}" for text in scheduler["lost"]]
     if scheduler["left"]:
         lines.append(f"done: {', '.join(scheduler['left'])}")
+    lines += describe_pairs({scheduler.get("node", "H"): scheduler, **servers})
     waits = list(_waits(scheduler, servers))
     lines += waits
     if not waits and scheduler["phase"] == "running":

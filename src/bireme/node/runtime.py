@@ -16,6 +16,7 @@ from bireme.core import actions as act
 from bireme.core import events as ev
 from bireme.core.calls import Call
 from bireme.errors import AuthError, BiremeError, PeerLost, RemoteProtocolError
+from bireme.node.links import with_links
 from bireme.node.memory import Memory
 from bireme.node.sheets import joined
 from bireme.transport.base import (
@@ -33,7 +34,7 @@ from bireme.transport.machine import machine_token
 from bireme.types.nodes import NodeId
 from bireme.wire.codec import decode_head, encode
 from bireme.wire.header import crc_of
-from bireme.wire.messages import Message
+from bireme.wire.messages import Message, Status
 
 __all__ = ("Core", "Outcome", "Runtime")
 
@@ -260,10 +261,13 @@ class Runtime:
         link = self._links.get(action.link)
         if link is None:
             return
+        message = action.message
+        if type(message) is Status:
+            message = Status(message.request, with_links(message.report, self._links))
         pieces = cast("tuple[Memory, ...]", action.payload)
         views = joined(pieces)
         crc = crc_of(views) if views and self._payload_crc else None
-        head = encode(action.message, sum([view.nbytes for view in views]), payload_crc=crc)
+        head = encode(message, sum([view.nbytes for view in views]), payload_crc=crc)
         for piece in pieces:
             piece.retain()
         self.num_messages += 1
@@ -286,7 +290,7 @@ class Runtime:
 
     def _connect_to(self, node: NodeId, number: int, addresses: Sequence[str]) -> None:
         reasons = []
-        for address in self._reachable(addresses):
+        for address in self._reachable(node, addresses):
             try:
                 link = self._transport.connect(address, _CONNECT_LIMIT_S)
             except AuthError as error:
@@ -303,11 +307,11 @@ class Runtime:
         self._inbox.append((ev.ConnectFailed(node, "; ".join(reasons)), None))
         self._transport.wake()
 
-    def _reachable(self, addresses: Sequence[str]) -> Sequence[str]:
-        if len(addresses) == 1:
-            return addresses
-        best = best_address(addresses, machine_token(), self._inproc_names)
-        _log.info("%s reaches its peer by %s", self._name, best)
+    def _reachable(self, node: NodeId, addresses: Sequence[str]) -> Sequence[str]:
+        best = addresses[0]
+        if len(addresses) > 1:
+            best = best_address(addresses, machine_token(), self._inproc_names)
+        _log.info("%s reaches %s by %s", self._name, node, best)
         return (best,)
 
     def _close(self, action: act.Close) -> None:
