@@ -122,6 +122,8 @@ def _with_store(
     exchange = Exchange(lineup, store)
     if on_store:
         mode: Mode = StoreUpdate(optimizer, exchange)
+        # Before there are keys: those of some optimizers must not be cut over servers.
+        mode.refresh(lineup.positions(_params(optimizer)))
     else:
         mode = WorkerUpdate(optimizer, exchange, compressed=wish.compression is not None)
         exchange.expect_sums()
@@ -156,6 +158,10 @@ def _updates_on_store(
     except UnsupportedError:
         return False
     return True
+
+
+def _params(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [param for group in optimizer.param_groups for param in group["params"]]
 
 
 def _is_one_process(store: KVStoreBase) -> bool:
