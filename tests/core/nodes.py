@@ -86,8 +86,8 @@ def initialise(core, key_ids=(0,), length=1, consistency=Consistency.SYNC, link=
 def push(rank, number, value, request=9, key_ids=(0,), view=1, **more):
     """Return the ``Received`` of a push by link ``10 + rank``."""
     options = {"weight": 1.0, "mean": False, "want_value": False} | more
-    entries = tuple(PushEntry(key, 0, number, 8) for key in key_ids)
-    message = Push(request, view, rank, rank, rank + 1, *options.values(), entries)
+    entries = tuple(PushEntry(key, 0, 0, 8) for key in key_ids)
+    message = Push(request, view, rank, rank, rank + 1, *options.values(), number, entries)
     return Received(10 + rank, message, pack([value] * len(key_ids)))
 
 

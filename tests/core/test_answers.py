@@ -26,8 +26,9 @@ from bireme.wire.messages import (
 
 
 def value(request, *found, link=FIRST_SERVER):
-    parts = tuple(ValueEntry(key, 0, version, size) for key, version, size in found)
-    return Received(link, Value(request, 1, parts), "bytes")
+    first = min(version for _, version, _ in found)
+    parts = tuple(ValueEntry(key, 0, version - first, size) for key, version, size in found)
+    return Received(link, Value(request, 1, first, parts), "bytes")
 
 
 def test_a_pushpull_is_acknowledged_by_its_values():
@@ -82,7 +83,7 @@ def test_an_init_holds_its_slots_pushes_back():
     acknowledged = Ack(init.request, 1, (SlotRound(0, 0, 0),))
     actions = core.handle(Received(FIRST_SERVER, acknowledged), 0.0)
     assert actions[:2] == [Release("value"), Complete(5)]
-    assert sent(actions, Push)[0].entries[0].round == 0
+    assert sent(actions, Push)[0].round == 0
 
 
 def test_a_refused_push_fails_its_call_and_keeps_its_number():
@@ -96,7 +97,7 @@ def test_a_refused_push_fails_its_call_and_keeps_its_number():
     assert all(isinstance(each.error, StateError) for each in of(actions, Fail))
     assert of(actions, Release) == [Release("payload 0")]
     (again,) = sent(core.handle(PushCall(8, entries(0), 9.0), 0.0), Push)
-    assert again.entries[0].round == 0
+    assert again.round == 0
 
 
 def test_a_refused_pull_fails_with_the_servers_words():
@@ -155,7 +156,7 @@ def test_a_replacement_computes_a_half_delivered_step_again():
     core = running_worker()
     assert resume(core, True, (0, 6), (1, 5)) == {0: 5, 1: 5}
     (push,) = sent(core.handle(PushCall(6, entries(0, 1), 9.0), 0.0))
-    assert [entry.round for entry in push.entries] == [5, 5]
+    assert [push.round + entry.lead for entry in push.entries] == [5, 5]
 
 
 def test_keys_of_their_own_pace_resume_each_for_itself():

@@ -14,7 +14,7 @@ def test_a_push_is_built_anew_from_what_is_not_acknowledged():
     message = request.message(2)
     assert (message.request, message.view, message.rank, message.weight) == (7, 2, 3, 0.5)
     assert (message.mean, message.want_value, request.priority) == (True, False, 4)
-    assert [entry.round for entry in message.entries] == [0, 5]
+    assert [message.round + entry.lead for entry in message.entries] == [0, 5]
     del request.items[0, 0]
     assert [entry.key_id for entry in request.message(3).entries] == [1]
     assert request.payload() == ("payload 1",)
@@ -24,4 +24,5 @@ def test_a_push_is_built_anew_from_what_is_not_acknowledged():
 def test_a_pull_asks_for_what_has_not_arrived():
     request = PullRequest(7, OpenCall(PushCall(1, (), 9.0), 9.0, 1), 0, {(0, 0): 3, (1, 0): 4}, 0)
     del request.slots[0, 0]
-    assert [(e.key_id, e.min_version) for e in request.message(1).entries] == [(1, 4)]
+    pull = request.message(1)
+    assert [(e.key_id, pull.min_version + e.lead) for e in pull.entries] == [(1, 4)]

@@ -316,7 +316,9 @@ def test_anybody_may_ask_how_the_job_is():
     assert {node["node"] for node in report["nodes"]} == {"S[0]", "W[0]", "W[1]", "W[2]"}
 
 
-@pytest.mark.parametrize(("link", "message"), [(WORKER, Pull(0, 1, ())), (SERVER, Barrier("b", 0))])
+@pytest.mark.parametrize(
+    ("link", "message"), [(WORKER, Pull(0, 1, 0, ())), (SERVER, Barrier("b", 0))]
+)
 def test_what_makes_no_sense_is_refused(link, message):
     assert sent(running().handle(Received(link, message), 1.0), Fault)
 

@@ -110,11 +110,10 @@ class Answers:
         request = desk.requests.get(message.request)
         if isinstance(request, PushRequest):
             if not request.want_value:
-                slots = [(entry.key_id, entry.index) for entry in message.entries]
+                slots = _named(message) or list(request.items)
                 self._pushed(request, slots, accepted=True)
         elif isinstance(request, InitRequest):
-            slots = [(entry.key_id, entry.index) for entry in message.entries]
-            self._initialised(request, slots)
+            self._initialised(request, _named(message) or list(request.items))
 
     def _pushed(self, request: PushRequest, slots: list[_Slot], *, accepted: bool) -> None:
         desk, items, done = self._desk, request.items, 0
@@ -154,9 +153,8 @@ class Answers:
         found: list[tuple[int, int, int, int, int]] = []
         for entry in message.entries:
             if (entry.key_id, entry.index) in wanted:
-                found.append(
-                    (entry.key_id, entry.index, entry.version, offset, entry.payload_bytes)
-                )
+                version = message.version + entry.lead
+                found.append((entry.key_id, entry.index, version, offset, entry.payload_bytes))
             offset += entry.payload_bytes
         call = request.call
         if found and call is not None and call.open:
@@ -299,7 +297,7 @@ class Answers:
             if message.request is None:
                 desk.actions.append(Log("error", f"refused: {message.text}"))
             return
-        slots = [(entry.key_id, entry.index) for entry in message.entries]
+        slots = _named(message)
         if isinstance(request, PushRequest):
             slots = slots or list(request.items)
             self._pushed(request, slots, accepted=False)
@@ -333,6 +331,10 @@ class Answers:
 
 def _has_value(slots_of: dict[int, list[_Slot]], key_id: int, known: dict[_Slot, int]) -> bool:
     return any(slot in known for slot in slots_of[key_id])
+
+
+def _named(message: Ack | Fault) -> list[_Slot]:
+    return [(entry.key_id, entry.index) for entry in message.entries]
 
 
 def _wanted(request: Request) -> dict[_Slot, object]:

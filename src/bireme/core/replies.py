@@ -37,12 +37,21 @@ _CODES: tuple[tuple[type[BiremeError], FaultCode], ...] = (
 class _Bundle:
     """Values on their way into one message."""
 
-    __slots__ = ("entries", "handles", "size")
+    __slots__ = ("handles", "size", "slots")
 
-    def __init__(self, entry: ValueEntry, handle: object) -> None:
-        self.entries = [entry]
-        self.handles = [handle]
-        self.size = entry.payload_bytes
+    def __init__(self) -> None:
+        self.slots: list[tuple[int, int, int, int]] = []
+        """Key, index, version and bytes of each."""
+        self.handles: list[object] = []
+        self.size = 0
+
+    def message(self, request: int, view: int) -> Value:
+        """Return the message."""
+        first = min([slot[2] for slot in self.slots])
+        entries = [
+            ValueEntry(key, i, version - first, size) for key, i, version, size in self.slots
+        ]
+        return Value(request, view, first, tuple(entries))
 
 
 class Replies:
@@ -67,19 +76,34 @@ class Replies:
         else:
             entries.append(entry)
 
-    def value(self, link: int, request: int, entry: ValueEntry, handle: object, view: int) -> None:
-        """Send one slot's value."""
-        where = (link, request)
+    def value(
+        self,
+        where: _Request,
+        slot: tuple[int, int],
+        version: int,
+        size_bytes: int,
+        handle: object,
+        view: int,
+    ) -> None:
+        """Send one slot's value.
+
+        Args:
+            where: Link and request.
+            slot: Key and index.
+            version: Of the value.
+            size_bytes: Its size.
+            handle: Its bytes.
+            view: The newest one.
+        """
         bundle = self._values.get(where)
-        if bundle is None:
-            self._values[where] = _Bundle(entry, handle)
-        elif bundle.size + entry.payload_bytes > self._bundle_bytes:
+        if bundle is not None and bundle.size + size_bytes > self._bundle_bytes:
             self._send_values(where, bundle, view)
-            self._values[where] = _Bundle(entry, handle)
-        else:
-            bundle.entries.append(entry)
-            bundle.handles.append(handle)
-            bundle.size += entry.payload_bytes
+            bundle = None
+        if bundle is None:
+            bundle = self._values[where] = _Bundle()
+        bundle.slots.append((*slot, version, size_bytes))
+        bundle.handles.append(handle)
+        bundle.size += size_bytes
 
     def fault(
         self,
@@ -114,5 +138,5 @@ class Replies:
         return actions
 
     def _send_values(self, where: _Request, bundle: _Bundle, view: int) -> None:
-        message = Value(where[1], view, tuple(bundle.entries))
+        message = bundle.message(where[1], view)
         self._actions.append(Send(where[0], message, tuple(bundle.handles)))

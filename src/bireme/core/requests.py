@@ -124,8 +124,9 @@ class PushRequest(Request):
 
     def message(self, view: int) -> Push:
         """Return the push of what is not acknowledged."""
+        least = min([lane.number for lane, _ in self.items.values()], default=0)
         entries = tuple(
-            PushEntry(item[0], item[1], lane.number, item[3], item[4], item[5], item[6])
+            PushEntry(item[0], item[1], lane.number - least, item[3], item[4], item[5], item[6])
             for lane, item in self.items.values()
         )
         first, end = self.span
@@ -138,6 +139,7 @@ class PushRequest(Request):
             self.weight,
             self.mean,
             self.want_value,
+            least,
             entries,
         )
 
@@ -185,8 +187,9 @@ class PullRequest(Request):
 
     def message(self, view: int) -> Pull:
         """Return the question for what has not arrived."""
-        entries = tuple(PullEntry(*slot, least) for slot, least in self.slots.items())
-        return Pull(self.number, view, entries)
+        first = min(self.slots.values(), default=0)
+        entries = tuple(PullEntry(*slot, least - first) for slot, least in self.slots.items())
+        return Pull(self.number, view, first, entries)
 
 
 class RowsRequest(Request):

@@ -25,7 +25,6 @@ from bireme.wire.messages import (
     RoundsReply,
     Rows,
     SlotRound,
-    ValueEntry,
 )
 
 __all__ = ("Peer", "Shelf")
@@ -93,7 +92,7 @@ class Shelf:
             slot = slots.get((entry.key_id, entry.index))
             if slot is not None:
                 self._contribute(link, peer.node, slot, message, entry, payload, offset)
-            elif entry.round:
+            elif message.round + entry.lead:
                 self._refuse(link, message, entry, 0)
             elif self._parked.push(link, message, entry, payload, offset):
                 self._replies.add(Hold(payload))
@@ -104,12 +103,12 @@ class Shelf:
         slots = self._slots
         for entry in message.entries:
             slot = slots.get((entry.key_id, entry.index))
-            wait = (peer.rank, entry.min_version, None, _WHOLE)
+            least = message.min_version + entry.lead
+            wait = (peer.rank, least, None, _WHOLE)
             if slot is None:
                 self._parked.pull((entry.key_id, entry.index), (link, message.request), wait)
-            elif slot.ledger.visible(peer.rank, entry.min_version):
-                value, handle = self._read(slot)
-                self._replies.value(link, message.request, value, handle, self._view)
+            elif slot.ledger.visible(peer.rank, least):
+                self._send_value(slot, (link, message.request))
             else:
                 slot.pulls[link, message.request] = wait
 
@@ -172,7 +171,7 @@ class Shelf:
         payload: object,
         offset: int,
     ) -> None:
-        ledger, rank, number = slot.ledger, message.rank, entry.round
+        ledger, rank, number = slot.ledger, message.rank, message.round + entry.lead
         expected = ledger.expected(rank)
         if number > expected:
             self._note_refused(link, slot, message)
@@ -217,12 +216,13 @@ class Shelf:
         slot.refused[message.rank] = (peer.incarnation, newest)
 
     def _refuse(self, link: int, message: Push, entry: PushEntry, expected: int) -> None:
+        number = message.round + entry.lead
         error = StateError(
-            f"W[{message.rank}] pushes number {entry.round} of slice {entry.index} of key "
+            f"W[{message.rank}] pushes number {number} of slice {entry.index} of key "
             f"{entry.key_id}, but its number {expected} has not arrived; a replacement must resume "
             f"the numbering before it pushes"
         )
-        where = (SlotRound(entry.key_id, entry.index, entry.round),)
+        where = (SlotRound(entry.key_id, entry.index, number),)
         self._replies.fault(link, message.request, error, where)
 
     def _finish(self, slot: Slot) -> None:
@@ -234,7 +234,9 @@ class Shelf:
         ledger = slot.ledger
         if slot.pushes:
             waiting, slot.pushes = slot.pushes, {}
-            shared = self._read(slot) if any(wait[3] for wait in waiting.values()) else None
+            shared = (
+                self._values.read(slot.cell) if any(wait[3] for wait in waiting.values()) else None
+            )
             for rank, wait in waiting.items():
                 if wait[2] < ledger.answered(rank):
                     self._answer(slot, rank, wait, shared)
@@ -248,20 +250,22 @@ class Shelf:
         slot: Slot,
         rank: int,
         wait: PushWait,
-        shared: tuple[ValueEntry, object] | None = None,
+        shared: tuple[object, int] | None = None,
     ) -> None:
         link, request, number, want_value = wait
         if link not in self._peers:
             return
         if want_value:
-            entry, handle = shared or self._read(slot)
-            self._replies.value(link, request, entry, handle, self._view)
+            self._send_value(slot, (link, request), shared)
         else:
             self._replies.ack(link, request, slot.key_id, slot.index, number)
 
-    def _read(self, slot: Slot) -> tuple[ValueEntry, object]:
-        handle, size = self._values.read(slot.cell)
-        return ValueEntry(slot.key_id, slot.index, slot.ledger.version, size), handle
+    def _send_value(
+        self, slot: Slot, where: tuple[int, int], shared: tuple[object, int] | None = None
+    ) -> None:
+        handle, size = shared or self._values.read(slot.cell)
+        name = (slot.key_id, slot.index)
+        self._replies.value(where, name, slot.ledger.version, size, handle, self._view)
 
     def _answer_pulls(self, slot: Slot) -> None:
         visible = slot.ledger.visible
@@ -272,8 +276,7 @@ class Shelf:
             if where[0] not in self._peers:
                 pass
             elif num_ids == _WHOLE:
-                value, handle = self._read(slot)
-                self._replies.value(*where, value, handle, self._view)
+                self._send_value(slot, where)
             else:
                 self._send_rows(slot, where, payload, num_ids)
             if num_ids > 0:

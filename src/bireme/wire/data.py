@@ -108,8 +108,8 @@ class PushEntry(_Part, frozen=True):
 
     key_id: Count
     index: Count
-    round: Count
-    """The sender's push number for this slot; equal to the round it belongs to."""
+    lead: Count
+    """The sender's push number for this slot is this much above the message's ``round``."""
     payload_bytes: Count
     encoding: _Encoding = "raw"
     """``raw`` (the slot's own dtype), or a compressor's name: ``2bit``, ``1bit``, ``fp16``..."""
@@ -119,11 +119,11 @@ class PushEntry(_Part, frozen=True):
 
 
 class PullEntry(_Part, frozen=True):
-    """A slot that is wanted once it has reached ``min_version``."""
+    """A slot that is wanted once it has reached ``lead`` above the message's ``min_version``."""
 
     key_id: Count
     index: Count
-    min_version: Count
+    lead: Count
 
 
 class ValueEntry(_Part, frozen=True):
@@ -131,7 +131,8 @@ class ValueEntry(_Part, frozen=True):
 
     key_id: Count
     index: Count
-    version: Count
+    lead: Count
+    """The value's version is this much above the message's ``version``."""
     payload_bytes: Count
     encoding: _Encoding = "raw"
 
@@ -195,6 +196,9 @@ class Push(Message, frozen=True):
     """Divide the sum by the sum of weights when the round is complete."""
     want_value: bool
     """Answer with the new ``Value`` of each slot instead of an ``Ack``."""
+    round: Count
+    """The least of the entries' push numbers; a number is the round that a push belongs to. It
+    stands here and not in them, so that the entries of a step are those of the step before."""
     entries: tuple[PushEntry, ...]
 
     def __post_init__(self) -> None:
@@ -215,6 +219,7 @@ class Ack(Message, frozen=True):
     request: Count
     view: Number
     entries: tuple[SlotRound, ...]
+    """Empty: all of the request, as it was sent last or any time before."""
 
 
 class Pull(Message, frozen=True):
@@ -223,6 +228,8 @@ class Pull(Message, frozen=True):
     kind: ClassVar[Kind] = Kind.PULL
     request: Count
     view: Number
+    min_version: Count
+    """The least of the versions that the entries wait for."""
     entries: tuple[PullEntry, ...]
 
 
@@ -232,6 +239,8 @@ class Value(Message, frozen=True):
     kind: ClassVar[Kind] = Kind.VALUE
     request: Count
     view: Number
+    version: Count
+    """The least of the entries' versions: rounds in the value (pushes applied, when async)."""
     entries: tuple[ValueEntry, ...]
 
     def payload_size(self) -> int:
