@@ -20,6 +20,7 @@ from pathlib import Path
 from bireme.errors import RemoteProtocolError
 from bireme.wire.codec import decode_head, encode
 from bireme.wire.header import HEADER_BYTES, read_header
+from bireme.wire.recall import Codec
 
 GOLDEN = Path(__file__).parent.parent / "tests" / "wire" / "golden.json"
 
@@ -125,16 +126,33 @@ def verdict(head: bytes, decode: Callable[[bytes], object] = decode_head) -> str
     return None
 
 
+def disagreement(head: bytes, codec: Codec) -> str | None:
+    """Return how the codec that remembers reads ``head`` in another way, or ``None``."""
+    found: list[object] = []
+    for decode in (decode_head, codec.decode):
+        try:
+            found.append(decode(head))
+        except RemoteProtocolError:
+            found.append(None)
+        except Exception as error:
+            return f"raised {error!r}"
+    plain, recalled = found
+    if plain != recalled and "nan" not in repr(plain):
+        return f"read as {plain!r}, and as {recalled!r} by a codec that remembers"
+    return None
+
+
 def fuzz(seconds: float, seed: int, report: Callable[[str], None] = print) -> tuple[int, int]:
     """Try frames for so long and return how many there were, and how many finds."""
     golden = [bytes.fromhex(text) for text in json.loads(GOLDEN.read_text()).values()]
     end_s = time.monotonic() + seconds
+    codec = Codec()
     count = finds = 0
     tracemalloc.start()
     try:
         for head in frames(random.Random(seed), golden):
             count += 1
-            wrong = verdict(head)
+            wrong = verdict(head) or disagreement(head, codec)
             if wrong is not None:
                 finds += 1
                 report(f"{wrong}: {head[:4000].hex()}")

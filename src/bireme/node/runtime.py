@@ -32,9 +32,9 @@ from bireme.transport.base import (
 from bireme.transport.choose import best_address
 from bireme.transport.machine import machine_token
 from bireme.types.nodes import NodeId
-from bireme.wire.codec import decode_head, encode
 from bireme.wire.header import crc_of
 from bireme.wire.messages import Message, Status
+from bireme.wire.recall import Codec
 
 __all__ = ("Core", "Outcome", "Runtime")
 
@@ -109,6 +109,7 @@ class Runtime:
         self._inproc_names = tuple(inproc_names)
         self._payload_crc = payload_crc
         self.lock = threading.RLock()
+        self._codec = Codec()
         self._links: dict[int, Link] = {}
         self._inbox: collections.deque[tuple[ev.Event | act.EndJob, Link | None]] = (
             collections.deque()
@@ -154,7 +155,7 @@ class Runtime:
         """
         known, message, payload_bytes = self._last_read
         if known is not head or message is None:
-            message, payload_bytes = decode_head(head)
+            message, payload_bytes = self._codec.decode(head)
             self._last_read = head, message, payload_bytes
         return message, payload_bytes
 
@@ -267,7 +268,7 @@ class Runtime:
         pieces = cast("tuple[Memory, ...]", action.payload)
         views = joined(pieces)
         crc = crc_of(views) if views and self._payload_crc else None
-        head = encode(message, sum([view.nbytes for view in views]), payload_crc=crc)
+        head = self._codec.encode(message, sum([view.nbytes for view in views]), payload_crc=crc)
         for piece in pieces:
             piece.retain()
         self.num_messages += 1

@@ -11,8 +11,8 @@ from bireme.core.events import ConnectFailed, Event, Linked, Lost, Received
 from bireme.errors import ConfigError
 from bireme.sim.clock import Clock
 from bireme.types.nodes import NodeId
-from bireme.wire.codec import decode_head, encode
 from bireme.wire.messages import Message
+from bireme.wire.recall import Codec
 
 __all__ = ("Endpoint", "Faults", "Network")
 
@@ -87,7 +87,7 @@ class Network:
         self._clock = clock
         self._random = Random(seed)
         self.faults = faults or Faults()
-        self._check_codec = check_codec
+        self._codec = Codec() if check_codec else None
         self._ends: dict[int, _End] = {}
         self._links: dict[int, set[int]] = {}
         """Open links by ``id`` of their owner."""
@@ -106,8 +106,8 @@ class Network:
             return
         self.num_messages += 1
         faults, body = self.faults, _joined(payload)
-        if self._check_codec:
-            _check(message, body)
+        if self._codec is not None:
+            message = _through(self._codec, message, body)
         if faults.drop and self._random.random() < faults.drop:
             return
         event = Received(end.peer.link, message, body)
@@ -190,8 +190,9 @@ def _joined(payload: tuple[object, ...]) -> object:
     return b"".join(bytes(part) for part in payload) if payload else None  # type: ignore[call-overload]
 
 
-def _check(message: Message, payload: object) -> None:
+def _through(codec: Codec, message: Message, payload: object) -> Message:
     size = len(payload) if isinstance(payload, bytes) else 0
-    decoded, announced = decode_head(encode(message, size))
+    decoded, announced = codec.decode(codec.encode(message, size))
     if decoded != message or announced != size:
         raise ConfigError(f"the wire changed {message} into {decoded}")
+    return decoded

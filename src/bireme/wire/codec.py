@@ -7,18 +7,12 @@ bytes come in, ``decode_head`` returns a valid message or raises ``RemoteProtoco
 import msgspec
 
 from bireme.errors import ConfigError, LocalProtocolError, RemoteProtocolError
-from bireme.wire.header import (
-    HEADER_BYTES,
-    Buffer,
-    check_body,
-    read_header,
-    write_header,
-)
+from bireme.wire.header import Buffer, read_head, write_header
 from bireme.wire.limits import DEFAULT_LIMITS, Limits
 from bireme.wire.messages import MESSAGES
 from bireme.wire.schema import Message
 
-__all__ = ("decode_head", "encode")
+__all__ = ("decode_body", "decode_head", "encode", "join_head")
 
 
 def encode(
@@ -55,6 +49,17 @@ def encode(
         body = _encoder.encode(message)
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise LocalProtocolError(f"cannot encode {type(message).__name__}: {error}") from error
+    return join_head(message, body, payload_bytes, payload_crc, limits)
+
+
+def join_head(
+    message: Message, body: bytes, payload_bytes: int, payload_crc: int | None, limits: Limits
+) -> bytes:
+    """Return an encoded message behind its header.
+
+    Raises:
+        LocalProtocolError: It exceeds the limits.
+    """
     if len(body) > limits.max_body_bytes or payload_bytes > limits.max_payload_bytes:
         raise LocalProtocolError(
             f"{type(message).__name__} of {len(body)} + {payload_bytes} bytes exceeds the limits "
@@ -74,23 +79,31 @@ def decode_head(head: Buffer, limits: Limits = DEFAULT_LIMITS) -> tuple[Message,
         RemoteProtocolError: The bytes are no valid head: damaged, of an unknown kind, with fields
             missing, surplus or out of range, or with a payload that does not fit the entries.
     """
-    header = read_header(head, limits)
-    check_body(head, header)
-    found = _DECODERS.get(header.kind)
+    kind, payload_bytes, body = read_head(head, limits)
+    return decode_body(kind, body, payload_bytes)
+
+
+def decode_body(kind: int, body: Buffer, payload_bytes: int) -> tuple[Message, int]:
+    """Return the message in a head that ``read_head`` took apart, and ``payload_bytes``.
+
+    Raises:
+        RemoteProtocolError: As :func:`decode_head`.
+    """
+    found = _DECODERS.get(kind)
     if found is None:
-        raise RemoteProtocolError(f"a frame of unknown kind {header.kind}")
+        raise RemoteProtocolError(f"a frame of unknown kind {kind}")
     name, decoder = found
     try:
-        message = decoder.decode(memoryview(head)[HEADER_BYTES:])
+        message = decoder.decode(body)
     except (msgspec.MsgspecError, ConfigError, RecursionError) as error:
         raise RemoteProtocolError(f"a malformed {name}: {error}") from error
     announced = message.payload_size()
-    if announced != header.payload_bytes:
+    if announced != payload_bytes:
         raise RemoteProtocolError(
             f"the entries of a {type(message).__name__} sum to {announced} bytes of payload, "
-            f"its frame to {header.payload_bytes}"
+            f"its frame to {payload_bytes}"
         )
-    return message, header.payload_bytes
+    return message, payload_bytes
 
 
 def _refuse_extension(code: int, _data: memoryview) -> object:
