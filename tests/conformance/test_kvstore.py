@@ -85,6 +85,20 @@ class TestPushAndPull:
         assert store.pull(single, out) is None
         assert same(out, ones())
 
+    def test_pushpull_may_be_begun_and_waited_for_later(self, keyed):
+        store, _, listed = keyed
+        outs = [torch.empty(SHAPE) for _ in listed]
+        begun = store.pushpull_async(listed, [ones(2)] * len(listed), outs, priority=-3)
+        begun.wait()
+        begun.wait()
+        assert begun.done
+        assert all(same(out, ones(2)) for out in outs)
+        value = ones(5)
+        store.pushpull_async(listed[0], value).wait()
+        assert same(value, ones(5))
+        with pytest.raises(ConfigError):
+            store.pushpull_async(listed[0], torch.ones(3))
+
     def test_init_value_is_pulled(self, store):
         store.init(3, ones(4))
         assert same(store.pull(3), ones(4))

@@ -87,7 +87,9 @@ def push(rank, number, value, request=9, key_ids=(0,), view=1, **more):
     """Return the ``Received`` of a push by link ``10 + rank``."""
     options = {"weight": 1.0, "mean": False, "want_value": False} | more
     entries = tuple(PushEntry(key, 0, 0, 8) for key in key_ids)
-    message = Push(request, view, rank, rank, rank + 1, *options.values(), number, entries)
+    priority = options.pop("priority", 0)
+    shards = (rank, rank + 1)
+    message = Push(request, view, rank, *shards, *options.values(), number, priority, entries)
     return Received(10 + rank, message, pack([value] * len(key_ids)))
 
 

@@ -55,6 +55,14 @@ def test_a_push_without_an_answer_is_asked_about_and_sent_only_if_it_is_missing(
     assert sent(reply((0, 1, 0)), Push), "the server knows nothing of a slot"
 
 
+def test_a_question_about_pushes_does_not_overtake_them():
+    core = running_worker()
+    core.handle(PushCall(5, entries(0), 200.0, priority=-4), 0.0)
+    core.handle(PushCall(6, entries(1), 200.0, priority=-9), 0.0)
+    (ask,) = [each for each in of(later(core, 7.0), Send) if isinstance(each.message, Rounds)]
+    assert ask.priority == -9
+
+
 def test_questions_to_the_scheduler_are_repeated():
     core = running_worker()
     core.handle(BarrierCall(5, "b", 200.0), 0.0)

@@ -4,7 +4,7 @@ from bireme.wire.messages import Push, PushEntry
 
 def push(rank, request=0):
     entries = (PushEntry(0, 0, 0, 8), PushEntry(1, 0, 0, 8))
-    return Push(request, 1, rank, rank, rank + 1, 1.0, False, False, 0, entries)
+    return Push(request, 1, rank, rank, rank + 1, 1.0, False, False, 0, 0, entries)
 
 
 def test_a_payload_is_held_once_and_let_go_after_its_last_entry():

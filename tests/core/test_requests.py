@@ -14,6 +14,7 @@ def test_a_push_is_built_anew_from_what_is_not_acknowledged():
     message = request.message(2)
     assert (message.request, message.view, message.rank, message.weight) == (7, 2, 3, 0.5)
     assert (message.mean, message.want_value, request.priority) == (True, False, 4)
+    assert message.priority == 4
     assert [message.round + entry.lead for entry in message.entries] == [0, 5]
     del request.items[0, 0]
     assert [entry.key_id for entry in request.message(3).entries] == [1]

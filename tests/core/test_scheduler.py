@@ -317,7 +317,7 @@ def test_anybody_may_ask_how_the_job_is():
 
 
 @pytest.mark.parametrize(
-    ("link", "message"), [(WORKER, Pull(0, 1, 0, ())), (SERVER, Barrier("b", 0))]
+    ("link", "message"), [(WORKER, Pull(0, 1, 0, 0, ())), (SERVER, Barrier("b", 0))]
 )
 def test_what_makes_no_sense_is_refused(link, message):
     assert sent(running().handle(Received(link, message), 1.0), Fault)

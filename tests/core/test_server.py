@@ -77,7 +77,7 @@ def test_an_old_view_is_refused_and_changes_nothing():
     initialise(core)
     core.handle(view_change(2, lost=[2]), 0.0)
     assert sent(core.handle(push(0, 0, 1.0, request=4), 0.0)) == [Stale(2, 4)]
-    pull = Pull(5, 1, 0, (PullEntry(0, 0, 0),))
+    pull = Pull(5, 1, 0, 0, (PullEntry(0, 0, 0),))
     assert sent(core.handle(Received(10, pull), 0.0)) == [Stale(2, 5)]
     assert values.num_taken == 0
     assert sent(core.handle(push(0, 0, 1.0, view=2), 0.0)) == []

@@ -72,7 +72,7 @@ def test_pushes_and_pulls_wait_for_the_first_value(core, values):
     event = push(1, 0, 2.0)
     assert core.handle(event, 0.0) == [Hold(event.payload)]
     assert core.handle(event, 0.0) == []
-    assert core.handle(Received(11, Pull(8, 1, 0, (PullEntry(0, 0, 0),))), 0.0) == []
+    assert core.handle(Received(11, Pull(8, 1, 0, 0, (PullEntry(0, 0, 0),))), 0.0) == []
     actions = initialise(core)
     assert {type(each) for each in sent(actions)} == {Value, Ack}
     assert of(actions, Release) == [Release(event.payload)]
@@ -96,7 +96,7 @@ def test_a_wrong_init_is_refused(core, values):
 
 def test_a_pull_waits_for_the_rounds_that_it_must_see(core):
     initialise(core)
-    pull = Received(10, Pull(8, 1, 0, (PullEntry(0, 0, 1),)))
+    pull = Received(10, Pull(8, 1, 0, 0, (PullEntry(0, 0, 1),)))
     assert core.handle(pull, 0.0) == []
     assert core.handle(pull, 0.0) == []
     core.handle(push(0, 0, 1.0), 0.0)
@@ -104,6 +104,21 @@ def test_a_pull_waits_for_the_rounds_that_it_must_see(core):
     (value,) = sent(actions, Value)
     assert value.request == 8
     assert value.version + value.entries[0].lead == 1
+
+
+def test_values_leave_with_the_priority_that_each_worker_asked_for(core):
+    initialise(core)
+    late = Pull(8, 1, 1, 5, (PullEntry(0, 0, 0),))
+    assert core.handle(Received(10, late), 0.0) == []
+    core.handle(push(0, 0, 1.0, want_value=True, priority=-7), 0.0)
+    actions = core.handle(push(1, 0, 2.0, want_value=True, priority=3), 0.0)
+    assert {(each.link, each.message.request): each.priority for each in of(actions, Send)} == {
+        (10, 9): -7,
+        (11, 9): 3,
+        (10, 8): 5,
+    }
+    (send,) = of(core.handle(Received(10, late), 0.0), Send)
+    assert send.priority == 5
 
 
 def test_rows_are_fetched_when_they_are_recent_enough(core):
@@ -121,7 +136,7 @@ def test_rows_are_fetched_when_they_are_recent_enough(core):
     grads = pack([1.0] * 4)
     for rank in (0, 1):
         entries = (PushEntry(0, 0, 0, 32),)
-        message = Push(9, 1, rank, rank, rank + 1, 1.0, False, False, 0, entries)
+        message = Push(9, 1, rank, rank, rank + 1, 1.0, False, False, 0, 0, entries)
         actions = core.handle(Received(10 + rank, message, grads), 0.0)
     assert of(actions, Release) == [Release(ids)]
     assert sent(actions, Rows)[0].request == 5
@@ -173,8 +188,8 @@ def test_asynchronous_pushes_are_applied_and_answered_at_once(core, values):
         assert ack.entries == (SlotRound(0, 0, number),)
     assert sent(core.handle(push(1, 2, 1.0), 0.0), Ack)
     assert values.cells[0, 0].value == [3.0]
-    assert sent(core.handle(Received(10, Pull(8, 1, 0, (PullEntry(0, 0, 0),))), 0.0), Value)
-    assert sent(core.handle(Received(10, Pull(8, 1, 0, (PullEntry(0, 0, 1),))), 0.0)) == []
+    assert sent(core.handle(Received(10, Pull(8, 1, 0, 0, (PullEntry(0, 0, 0),))), 0.0), Value)
+    assert sent(core.handle(Received(10, Pull(8, 1, 0, 0, (PullEntry(0, 0, 1),))), 0.0)) == []
 
 
 def test_another_ranks_shards_are_refused(core, values):
@@ -197,7 +212,7 @@ def test_a_rank_is_told_where_it_stands(core):
 def test_a_wrong_entry_is_refused_and_the_others_count(core, values):
     initialise(core, (0, 1))
     entries = (PushEntry(0, 0, 0, 16), PushEntry(1, 0, 0, 8))
-    message = Push(9, 1, 0, 0, 1, 1.0, False, False, 0, entries)
+    message = Push(9, 1, 0, 0, 1, 1.0, False, False, 0, 0, entries)
     (fault,) = sent(core.handle(Received(10, message, pack([1.0, 2.0, 5.0])), 0.0), Fault)
     assert fault.entries == (SlotRound(0, 0, 0),)
     core.handle(push(1, 0, 1.0, key_ids=(1,)), 0.0)

@@ -89,6 +89,27 @@ def test_the_keeper_takes_over_again_after_every_call(loop, pump):
     assert loop.drivers[1::2] == ["keeper"] * 5
 
 
+def test_the_keeper_takes_over_at_once_while_there_is_work_in_the_background(loop):
+    # The grace is longer than the test: only the nudge can have moved the keeper.
+    pump = Pump(loop.step, loop.wake, "keeper", grace_s=30.0)
+    pump.start()
+    try:
+        pump.background(1)
+        for _ in range(5):
+            kept = threading.Event()
+            loop.put(kept.set)
+            assert kept.wait(10)
+            done = []
+            loop.put(lambda: done.append(1))  # noqa: B023
+            pump.until(lambda: bool(done))  # noqa: B023
+        kept = threading.Event()
+        loop.put(kept.set)
+        assert kept.wait(10)
+        pump.background(-1)
+    finally:
+        pump.stop()
+
+
 def test_all_who_wait_return_when_their_condition_holds(loop, pump):
     done: set[int] = set()
     returned = []

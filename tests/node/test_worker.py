@@ -63,6 +63,13 @@ def pushpull(client, slots, values, **options):
     return outs
 
 
+def begin(client, slots, values, **options):
+    outs = [torch.empty_like(value) for value in values]
+    items = [item(slot, value) for slot, value in zip(slots, values, strict=True)]
+    places = {slot: Place([out]) for slot, out in zip(slots, outs, strict=True)}
+    return client.begin_pushpull(items, places, LIMIT_S, **options), outs
+
+
 def test_before_the_job_is_complete():
     cluster = EmbeddedCluster(embedded_config(JobSettings(), 1, 1))
     client = cluster.client(0)
@@ -72,6 +79,36 @@ def test_before_the_job_is_complete():
     client.leave(LIMIT_S)
     client.leave(LIMIT_S)
     cluster.join(LIMIT_S)
+
+
+def test_what_was_begun_ends_while_nobody_waits(clients):
+    def work(client):
+        slots = declare(client, "a", "b")
+        began = [
+            begin(client, [slot], [torch.full((4,), 1.0 + client.rank)], priority=-number)
+            for number, slot in enumerate(slots)
+        ]
+        while not all(ticket.done for ticket, _ in began):
+            threading.Event().wait(0.001)
+        for ticket, outs in began:
+            client.finish(ticket)
+            assert torch.equal(outs[0], torch.full((4,), 3.0))
+
+    at_once(work, clients)
+
+
+def test_flush_waits_for_what_was_begun(clients):
+    def work(client):
+        (slot,) = declare(client, "a")
+        ticket, _ = begin(client, [slot], [torch.ones(4)])
+        client.flush()
+        assert ticket.done
+        ticket, _ = begin(client, [(99, 0)], [torch.ones(4)])
+        client.flush()
+        with pytest.raises(UnknownKeyError):
+            client.finish(ticket)
+
+    at_once(work, clients)
 
 
 def test_every_worker_gets_the_sum(clients):

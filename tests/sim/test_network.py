@@ -95,7 +95,7 @@ def test_a_cut_link_loses_what_is_under_way_and_tells_both(clock):
 def test_payloads_arrive_in_one_piece(clock):
     network, _, far, link = connected(clock)
     entries = (PushEntry(0, 0, 0, 2), PushEntry(1, 0, 0, 1))
-    message = Push(0, 1, 0, 0, 1, 1.0, False, False, 0, entries)
+    message = Push(0, 1, 0, 0, 1, 1.0, False, False, 0, 0, entries)
     network.send(link, message, (b"ab", b"c"))
     clock.run(clock.now_s + 1.0)
     assert far.events[-1].payload == b"abc"

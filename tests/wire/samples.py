@@ -77,6 +77,7 @@ SAMPLES: dict[str, m.Message] = {
         mean=False,
         want_value=True,
         round=7,
+        priority=5,
         entries=(
             m.PushEntry(3, 0, 0, 24),
             m.PushEntry(3, 1, 1, 4, "2bit"),
@@ -84,7 +85,7 @@ SAMPLES: dict[str, m.Message] = {
         ),
     ),
     "Ack": m.Ack(11, 2, SLOT_ROUNDS),
-    "Pull": m.Pull(12, 2, 7, (m.PullEntry(3, 0, 0), m.PullEntry(3, 1, 1))),
+    "Pull": m.Pull(12, 2, 7, -3, (m.PullEntry(3, 0, 0), m.PullEntry(3, 1, 1))),
     "Value": m.Value(12, 2, 7, (m.ValueEntry(3, 0, 1, 24), m.ValueEntry(3, 1, 0, 12, "fp16"))),
     "PullRows": m.PullRows(13, 2, 4, 0, 8, 3),
     "Rows": m.Rows(13, 2, 4, 0, 8, 3, 12),

@@ -120,10 +120,10 @@ def test_a_well_sealed_frame_of_nonsense_is_refused(kind, body):
         (Kind.ATTACH, pack(["captain", 1], 1, 1), "captain"),
         (Kind.ATTACH, pack(["worker", 1], 0, 1), ">= 1"),
         (Kind.REFUSED, pack("x" * 70_000), "65536"),
-        (Kind.PUSH, pack(0, 1, 0, 0, 1, float("inf"), True, False, 0, []), "finite"),
-        (Kind.PUSH, pack(0, 1, 0, 0, 1, float("nan"), True, False, 0, []), ">= 0.0"),
-        (Kind.PUSH, pack(0, 1, 0, 3, 3, 1.0, True, False, 0, []), "no shard"),
-        (Kind.PUSH, pack(0, 1, 0, 0, 1, 1.0, True, False, 0, [[0, 0, 0, 2**62 + 1]]), "4611686"),
+        (Kind.PUSH, pack(0, 1, 0, 0, 1, float("inf"), True, False, 0, 0, []), "finite"),
+        (Kind.PUSH, pack(0, 1, 0, 0, 1, float("nan"), True, False, 0, 0, []), ">= 0.0"),
+        (Kind.PUSH, pack(0, 1, 0, 3, 3, 1.0, True, False, 0, 0, []), "no shard"),
+        (Kind.PUSH, pack(0, 1, 0, 0, 1, 1.0, True, False, 0, 0, [[0, 0, 0, 2**62 + 1]]), "4611686"),
         (Kind.STATUS, pack(0, {"a": msgspec.msgpack.Ext(1, b"x")}), "extension 1"),
         (Kind.STATUS, pack(0, {"a": {1: 2}}), "keys"),
     ],
@@ -134,7 +134,9 @@ def test_what_a_refusal_says(kind, body, words):
 
 
 def test_payload_and_entries_agree():
-    push = Push(0, 1, 0, 0, 1, 1.0, False, False, 0, (PushEntry(0, 0, 0, 8), PushEntry(1, 0, 0, 4)))
+    push = Push(
+        0, 1, 0, 0, 1, 1.0, False, False, 0, 0, (PushEntry(0, 0, 0, 8), PushEntry(1, 0, 0, 4))
+    )
     assert decode_head(encode(push, 12)) == (push, 12)
     with pytest.raises(LocalProtocolError, match="announces 12 bytes of payload, but 8"):
         encode(push, 8)
@@ -146,7 +148,7 @@ def test_payload_and_entries_agree():
 
 
 def test_sums_beyond_any_integer_are_refused():
-    huge = Push(0, 1, 0, 0, 1, 1.0, False, False, 0, (PushEntry(0, 0, 0, 2**62),) * 5)
+    huge = Push(0, 1, 0, 0, 1, 1.0, False, False, 0, 0, (PushEntry(0, 0, 0, 2**62),) * 5)
     with pytest.raises(LocalProtocolError, match="exceeds the limits"):
         encode(huge, 5 * 2**62)
     with pytest.raises(RemoteProtocolError, match="sum to"):

@@ -28,13 +28,13 @@ def test_payload_sizes(name, size_bytes):
 @pytest.mark.parametrize("weight", [float("inf"), float("nan")])
 def test_a_weight_is_finite(weight):
     with pytest.raises(ConfigError, match="finite"):
-        Push(0, 1, 0, 0, 1, weight, False, False, 0, ())
+        Push(0, 1, 0, 0, 1, weight, False, False, 0, 0, ())
 
 
 @pytest.mark.parametrize(("first", "end"), [(1, 1), (2, 1)])
 def test_a_push_covers_a_shard(first, end):
     with pytest.raises(ConfigError, match="covers no shard"):
-        Push(0, 1, 0, first, end, 1.0, False, False, 0, ())
+        Push(0, 1, 0, first, end, 1.0, False, False, 0, 0, ())
 
 
 def test_commands_carry_plain_data():

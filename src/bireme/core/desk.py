@@ -237,7 +237,10 @@ class Desk:
         """Ask whether pushes have arrived, which costs less than to send them again."""
         keys = dict.fromkeys(key_id for push in pushes for key_id, _ in push.items)
         about = tuple(push.number for push in pushes)
-        self.post(RoundsRequest(self.next_number(), None, rank, tuple(keys), about))
+        question = RoundsRequest(self.next_number(), None, rank, tuple(keys), about)
+        # It must not overtake the pushes it asks about, which may still wait to leave.
+        question.priority = min(push.priority for push in pushes)
+        self.post(question)
 
     def _end_inquiries(self) -> None:
         over = [each for each in self._inquiries if not each.call.open]

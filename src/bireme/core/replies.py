@@ -37,9 +37,10 @@ _CODES: tuple[tuple[type[BiremeError], FaultCode], ...] = (
 class _Bundle:
     """Values on their way into one message."""
 
-    __slots__ = ("handles", "size", "slots")
+    __slots__ = ("handles", "priority", "size", "slots")
 
-    def __init__(self) -> None:
+    def __init__(self, priority: int) -> None:
+        self.priority = priority
         self.slots: list[tuple[int, int, int, int]] = []
         """Key, index, version and bytes of each."""
         self.handles: list[object] = []
@@ -84,6 +85,7 @@ class Replies:
         size_bytes: int,
         handle: object,
         view: int,
+        priority: int = 0,
     ) -> None:
         """Send one slot's value.
 
@@ -94,13 +96,14 @@ class Replies:
             size_bytes: Its size.
             handle: Its bytes.
             view: The newest one.
+            priority: Of the message, the same for all values of a request.
         """
         bundle = self._values.get(where)
         if bundle is not None and bundle.size + size_bytes > self._bundle_bytes:
             self._send_values(where, bundle, view)
             bundle = None
         if bundle is None:
-            bundle = self._values[where] = _Bundle()
+            bundle = self._values[where] = _Bundle(priority)
         bundle.slots.append((*slot, version, size_bytes))
         bundle.handles.append(handle)
         bundle.size += size_bytes
@@ -139,4 +142,4 @@ class Replies:
 
     def _send_values(self, where: _Request, bundle: _Bundle, view: int) -> None:
         message = bundle.message(where[1], view)
-        self._actions.append(Send(where[0], message, tuple(bundle.handles)))
+        self._actions.append(Send(where[0], message, tuple(bundle.handles), bundle.priority))

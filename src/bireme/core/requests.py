@@ -140,6 +140,7 @@ class PushRequest(Request):
             self.mean,
             self.want_value,
             least,
+            self.priority,
             entries,
         )
 
@@ -189,7 +190,7 @@ class PullRequest(Request):
         """Return the question for what has not arrived."""
         first = min(self.slots.values(), default=0)
         entries = tuple(PullEntry(*slot, least - first) for slot, least in self.slots.items())
-        return Pull(self.number, view, first, entries)
+        return Pull(self.number, view, first, self.priority, entries)
 
 
 class RowsRequest(Request):

@@ -104,11 +104,11 @@ class Shelf:
         for entry in message.entries:
             slot = slots.get((entry.key_id, entry.index))
             least = message.min_version + entry.lead
-            wait = (peer.rank, least, None, _WHOLE)
+            wait = (peer.rank, least, None, _WHOLE, message.priority)
             if slot is None:
                 self._parked.pull((entry.key_id, entry.index), (link, message.request), wait)
             elif slot.ledger.visible(peer.rank, least):
-                self._send_value(slot, (link, message.request))
+                self._send_value(slot, (link, message.request), message.priority)
             else:
                 slot.pulls[link, message.request] = wait
 
@@ -119,7 +119,7 @@ class Shelf:
         if slot is not None and slot.ledger.visible(peer.rank, message.min_version):
             self._send_rows(slot, where, payload, message.num_ids)
             return
-        wait = (peer.rank, message.min_version, payload, message.num_ids)
+        wait = (peer.rank, message.min_version, payload, message.num_ids, 0)
         known = self._parked.has_pull(key, where) if slot is None else where in slot.pulls
         if known:
             return
@@ -172,6 +172,7 @@ class Shelf:
         offset: int,
     ) -> None:
         ledger, rank, number = slot.ledger, message.rank, message.round + entry.lead
+        wait = (link, message.request, number, message.want_value, message.priority)
         expected = ledger.expected(rank)
         if number > expected:
             self._note_refused(link, slot, message)
@@ -190,13 +191,13 @@ class Shelf:
             if not slot.present:
                 slot.opened_s = self._now_s
             slot.add(self._values, self._crew.tree, node, message, entry, payload, offset)
-            slot.pushes[rank] = (link, message.request, number, message.want_value)
+            slot.pushes[rank] = wait
             if ledger.ready(self._crew.awaited):
                 self._finish(slot)
         elif number < ledger.answered(rank):
-            self._answer(slot, rank, (link, message.request, number, message.want_value))
+            self._answer(slot, rank, wait)
         else:
-            slot.pushes[rank] = (link, message.request, number, message.want_value)
+            slot.pushes[rank] = wait
 
     def _check_not_refused(self, link: int, slot: Slot, message: Push) -> None:
         known, peer = slot.refused.get(message.rank), self._peers.get(link)
@@ -252,31 +253,35 @@ class Shelf:
         wait: PushWait,
         shared: tuple[object, int] | None = None,
     ) -> None:
-        link, request, number, want_value = wait
+        link, request, number, want_value, priority = wait
         if link not in self._peers:
             return
         if want_value:
-            self._send_value(slot, (link, request), shared)
+            self._send_value(slot, (link, request), priority, shared)
         else:
             self._replies.ack(link, request, slot.key_id, slot.index, number)
 
     def _send_value(
-        self, slot: Slot, where: tuple[int, int], shared: tuple[object, int] | None = None
+        self,
+        slot: Slot,
+        where: tuple[int, int],
+        priority: int,
+        shared: tuple[object, int] | None = None,
     ) -> None:
         handle, size = shared or self._values.read(slot.cell)
         name = (slot.key_id, slot.index)
-        self._replies.value(where, name, slot.ledger.version, size, handle, self._view)
+        self._replies.value(where, name, slot.ledger.version, size, handle, self._view, priority)
 
     def _answer_pulls(self, slot: Slot) -> None:
         visible = slot.ledger.visible
-        for where, (rank, minimum, payload, num_ids) in list(slot.pulls.items()):
+        for where, (rank, minimum, payload, num_ids, priority) in list(slot.pulls.items()):
             if not visible(rank, minimum):
                 continue
             del slot.pulls[where]
             if where[0] not in self._peers:
                 pass
             elif num_ids == _WHOLE:
-                self._send_value(slot, where)
+                self._send_value(slot, where, priority)
             else:
                 self._send_rows(slot, where, payload, num_ids)
             if num_ids > 0:

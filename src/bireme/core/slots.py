@@ -14,11 +14,13 @@ from bireme.wire.messages import Push, PushEntry
 
 __all__ = ("Crew", "PullWait", "PushWait", "Slot")
 
-PushWait = tuple[int, int, int, bool]
-"""Who waits for the end of a round: link, request, number of the push, whether it wants values."""
+PushWait = tuple[int, int, int, bool, int]
+"""Who waits for the end of a round: link, request, number of the push, whether it wants values,
+and their priority."""
 
-PullWait = tuple[int, int, object, int]
-"""Who waits for a version: rank, least version, payload and count of row numbers (-1: all)."""
+PullWait = tuple[int, int, object, int, int]
+"""Who waits for a version: rank, least version, payload and count of row numbers (-1: all), and
+the priority of the answer."""
 
 
 class Crew:

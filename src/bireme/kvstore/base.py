@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias, TypeVar
 import torch
 
 from bireme.errors import ConfigError, UnsupportedError
+from bireme.kvstore.pending import Pending
 from bireme.types.keys import Key as Key
 from bireme.update.rule import Updater as Updater
 
@@ -218,6 +219,32 @@ class KVStore(KVStoreBase):
     @abstractmethod
     def runs_updates(self) -> bool:
         """Whether a push goes to an updater or optimizer instead of replacing the value."""
+
+    def pushpull_async(
+        self,
+        key: Key | Sequence[Key],
+        value: Values,
+        out: Values | None = None,
+        priority: int = 0,
+    ) -> Pending:
+        """Begin a :meth:`pushpull` and return at once; the results are there after ``wait()``.
+
+        ``value`` must not change and ``out`` must not be read or written before
+        :meth:`Pending.wait <bireme.kvstore.pending.Pending.wait>` has returned. A store without a
+        network may do everything at once.
+
+        Args:
+            key: As in :meth:`pushpull`.
+            value: As in :meth:`pushpull`.
+            out: As in :meth:`pushpull`.
+            priority: Of calls under way at the same time, those of higher priority overtake the
+                others, on the way there and back.
+
+        Raises:
+            BiremeError: As :meth:`pushpull`, for what is wrong with the arguments.
+        """
+        self.pushpull(key, value, out, priority)
+        return Pending()
 
     def overwrite(self, key: Key | Sequence[Key], value: Values) -> None:
         """Replace stored values without any rule; every worker calls it, and rank 0's count.

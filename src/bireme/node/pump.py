@@ -2,7 +2,8 @@
 
 A hand-over from one thread to another costs more than a small push and pull. So a caller that
 waits drives the loop itself, and the keeper, which answers heartbeats and sends what is queued
-while the user's thread computes, steps in only when nobody has driven for a moment.
+while the user's thread computes, steps in only when nobody has driven for a moment: at once while
+calls are under way for which nobody waits yet.
 """
 
 import threading
@@ -23,6 +24,7 @@ class Pump:
         wake: Makes the ``step`` under way return; callable from any thread.
         name: Name of the keeper's thread.
         shield: What a caller's step is taken in: it keeps signals out.
+        grace_s: How long the keeper leaves the loop to the next caller.
 
     Guarantees:
         ``step`` is called by one thread at a time. A waiting caller returns as soon as its
@@ -36,14 +38,18 @@ class Pump:
         wake: Callable[[], None],
         name: str,
         shield: AbstractContextManager[None] | None = None,
+        grace_s: float = _GRACE_S,
     ) -> None:
         self._step = step
+        self._grace_s = grace_s
         self._shield = shield or nullcontext()
         self._wake = wake
         self._changed = threading.Condition()
         self._driver: int | None = None
         self._waiting = 0
         self._turns = 0
+        self._background = 0
+        self._nudged = threading.Event()
         self._stopping = threading.Event()
         self._broken: BaseException | None = None
         self._keeper = threading.Thread(target=self._keep, name=name, daemon=True)
@@ -55,6 +61,7 @@ class Pump:
     def stop(self) -> None:
         """End the keeper; callers that wait go on driving by themselves."""
         self._stopping.set()
+        self._nudged.set()
         self._wake()
         if self._keeper.is_alive() and self._keeper is not threading.current_thread():
             self._keeper.join()
@@ -73,6 +80,13 @@ class Pump:
             finally:
                 self._give()
 
+    def background(self, change: int) -> None:
+        """Note that there are more, or fewer, calls under way for which nobody waits yet."""
+        with self._changed:
+            self._background += change
+            if self._driver is None:
+                self._nudge()
+
     def _take(self, done: Callable[[], bool]) -> bool:
         """Become the driver (true), or return because ``done()`` holds (false)."""
         with self._changed:
@@ -89,6 +103,8 @@ class Pump:
                 return True
             finally:
                 self._waiting -= 1
+                if self._driver is None:
+                    self._nudge()
 
     def _give(self) -> None:
         with self._changed:
@@ -96,6 +112,12 @@ class Pump:
             self._turns += 1
             if self._waiting:
                 self._changed.notify_all()
+            self._nudge()
+
+    def _nudge(self) -> None:
+        """Let the keeper drive at once if there is work that nobody waits for. Lock held."""
+        if self._background and not self._waiting:
+            self._nudged.set()
 
     def completed(self) -> None:
         """Tell the callers that wait to look at their conditions again; called from ``step``."""
@@ -109,11 +131,16 @@ class Pump:
 
     def _keep(self) -> None:
         seen = -1
-        # It looks every now and then, and is not told: to wake it up at the end of every call
-        # would cost more than a small call itself.
-        while not self._stopping.wait(_GRACE_S):
+        # It looks every now and then, and is told only while there is work in the background: to
+        # wake it up at the end of every call would cost more than a small call itself.
+        while not self._stopping.is_set():
+            nudged = self._nudged.wait(self._grace_s)
+            self._nudged.clear()
+            if self._stopping.is_set():
+                return
             with self._changed:
-                idle = self._driver is None and not self._waiting and seen == self._turns
+                rested = nudged or seen == self._turns
+                idle = self._driver is None and not self._waiting and rested
                 seen = self._turns
                 if not idle:
                     continue

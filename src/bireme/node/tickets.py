@@ -1,6 +1,6 @@
 """Calls under way: what each waits for, and where its values go."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -50,12 +50,18 @@ class Ticket:
 
     Args:
         places: Where the value of each slot goes.
+        on_done: Called once when it is done, by the thread that drives the loop.
     """
 
-    __slots__ = ("done", "error", "places", "result")
+    __slots__ = ("done", "error", "on_done", "places", "result")
 
-    def __init__(self, places: Mapping[Slot, Place] | None = None) -> None:
+    def __init__(
+        self,
+        places: Mapping[Slot, Place] | None = None,
+        on_done: Callable[[], None] | None = None,
+    ) -> None:
         self.places = places or {}
+        self.on_done = on_done
         self.done = False
         self.result: object = None
         self.error: BiremeError | None = None

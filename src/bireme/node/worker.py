@@ -3,6 +3,7 @@
 import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import cast
 
 from bireme.core import actions as act
@@ -63,6 +64,7 @@ class WorkerClient:
         self._tickets: dict[int, Ticket] = {}
         self._numbers = itertools.count(1)
         self._open_pushes: list[Ticket] = []
+        self._background: list[Ticket] = []
         self._pushing = threading.Lock()
         self._left = False
         transport.sink = self._sink
@@ -152,6 +154,41 @@ class WorkerClient:
             places,
         )
 
+    def begin_pushpull(
+        self,
+        items: Sequence[PushItem],
+        places: Mapping[Slot, Place],
+        timeout_s: float,
+        *,
+        priority: int = 0,
+    ) -> Ticket:
+        """Begin a :meth:`pushpull` and return at once; :meth:`finish` waits for it.
+
+        It makes progress while nobody waits. :meth:`flush` waits for its end too, and leaves its
+        error to :meth:`finish`.
+        """
+        self._raise_if_ended()
+        self._pump.background(1)
+        try:
+            ticket = self._begin(
+                lambda n: calls.PushCall(
+                    n, tuple(items), timeout_s, want_value=True, priority=priority
+                ),
+                places,
+                on_done=partial(self._pump.background, -1),
+            )
+        except BaseException:
+            self._pump.background(-1)
+            raise
+        with self._pushing:
+            self._background = [each for each in self._background if not each.done]
+            self._background.append(ticket)
+        return ticket
+
+    def finish(self, ticket: Ticket) -> None:
+        """Wait for what :meth:`begin_pushpull` began, and raise its error."""
+        self._wait(ticket)
+
     def pull(self, places: Mapping[Slot, Place], timeout_s: float, *, priority: int = 0) -> None:
         """Fetch values, after all that this worker has pushed to their slots."""
         self._call(lambda n: calls.PullCall(n, tuple(places), timeout_s, priority), places)
@@ -195,6 +232,10 @@ class WorkerClient:
 
     def flush(self) -> None:
         """Wait until every push of :meth:`push` is acknowledged, and raise the first error."""
+        with self._pushing:
+            background = list(self._background)
+        for begun in background:
+            self._pump.until(lambda ticket=begun: ticket.done)  # type: ignore[misc]
         while (ticket := self._oldest_push()) is not None:
             self._pump.until(lambda ticket=ticket: ticket.done)  # type: ignore[misc]
             if self._forget_push(ticket):
@@ -224,11 +265,14 @@ class WorkerClient:
         return self._wait(self._begin(make, places))
 
     def _begin(
-        self, make: Callable[[int], Call], places: Mapping[Slot, Place] | None = None
+        self,
+        make: Callable[[int], Call],
+        places: Mapping[Slot, Place] | None = None,
+        on_done: Callable[[], None] | None = None,
     ) -> Ticket:
         self._raise_if_ended()
         number = next(self._numbers)
-        ticket = Ticket(places)
+        ticket = Ticket(places, on_done)
         self._tickets[number] = ticket
         with self._shield:
             self._runtime.submit(make(number))
@@ -277,6 +321,8 @@ class WorkerClient:
         if ticket is None:
             return
         ticket.result, ticket.error, ticket.done = result, error, True
+        if ticket.on_done is not None:
+            ticket.on_done()
         self._pump.completed()
 
     def delivered(self, action: act.Deliver) -> None:

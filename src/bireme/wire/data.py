@@ -46,6 +46,7 @@ __all__ = (
 
 _Encoding = Annotated[str, Meta(max_length=32)]
 _Weight = Annotated[float, Meta(ge=0)]
+_Priority = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 
 _ROW_ID_BYTES = 8
 
@@ -199,6 +200,8 @@ class Push(Message, frozen=True):
     round: Count
     """The least of the entries' push numbers; a number is the round that a push belongs to. It
     stands here and not in them, so that the entries of a step are those of the step before."""
+    priority: _Priority
+    """Of the values in the answer: higher ones overtake lower ones that wait to leave."""
     entries: tuple[PushEntry, ...]
 
     def __post_init__(self) -> None:
@@ -230,6 +233,8 @@ class Pull(Message, frozen=True):
     view: Number
     min_version: Count
     """The least of the versions that the entries wait for."""
+    priority: _Priority
+    """Of the values in the answer, as in ``Push``."""
     entries: tuple[PullEntry, ...]
 
 

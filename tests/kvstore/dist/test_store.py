@@ -74,6 +74,29 @@ def test_one_worker_alone_may_look_at_the_state():
     run_threads(2, 2, work, slice_bytes=64)
 
 
+def test_calls_begun_together_end_in_any_order_with_the_same_sums():
+    def work(session):
+        with session.store("dist_sync") as store:
+            keys = [f"k{number}" for number in range(6)]
+            store.init(keys, [torch.zeros(100)] * 6)
+            values = [torch.full((100,), float(number + store.rank)) for number in range(6)]
+            outs = [torch.empty(100) for _ in keys]
+            begun = [
+                store.pushpull_async(key, value, out, priority=-number)
+                for number, (key, value, out) in enumerate(zip(keys, values, outs, strict=True))
+            ]
+            order = reversed(begun) if store.rank else begun
+            for each in order:
+                each.wait()
+                assert each.done
+            for number, out in enumerate(outs):
+                assert torch.equal(out, torch.full((100,), 2.0 * number + 1))
+            store.pushpull_async(keys[0], values[0], priority=-1)
+            store.wait_all()
+
+    run_threads(2, 2, work, slice_bytes=64)
+
+
 def test_a_priority_that_is_no_number_is_refused_at_once():
     def work(session):
         with session.store("dist_sync") as store:

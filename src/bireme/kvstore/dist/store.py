@@ -19,6 +19,7 @@ from bireme.kvstore.dist.rows import as_rows, pull_rows
 from bireme.kvstore.dist.sending import Sender
 from bireme.kvstore.dist.server_optimizer import ServerOptimizer
 from bireme.kvstore.keys import group, to_keys
+from bireme.kvstore.pending import Pending
 from bireme.kvstore.reduce import Reducer
 from bireme.kvstore.reduce.overlap import are_disjoint
 from bireme.kvstore.reduce.rows import to_dense
@@ -30,6 +31,9 @@ from bireme.update import Layout, OptimizerSpec
 from bireme.wire.messages import Start
 
 __all__ = ("NUMBERS_OF_STORE", "DistStore")
+
+_MOST_URGENT = 1 << 29
+"""Beyond it is what must not wait behind data."""
 
 NUMBERS_OF_STORE = 2
 """Store numbers that one store uses: its own, and one for agreements between its workers."""
@@ -129,7 +133,7 @@ class DistStore(KVStore):
 
     def push(self, key: Key | Sequence[Key], value: Values, priority: int = 0) -> None:
         """Send ``value`` to the servers; returns when it has been copied."""
-        _check_priority(priority)
+        priority = _checked_priority(priority)
         entries, pushes = self._pushes(key, value)
         items = self._items(entries, pushes, borrow=False)
         self._client.push(items, self._limits.push_timeout_s, priority=priority)
@@ -138,7 +142,7 @@ class DistStore(KVStore):
         self, key: Key | Sequence[Key], out: Values | None = None, priority: int = 0
     ) -> torch.Tensor | list[torch.Tensor] | None:
         """Write the current value into every ``out``, or return a copy of it."""
-        _check_priority(priority)
+        priority = _checked_priority(priority)
         keys, is_list, entries = self._found(key)
         if out is None:
             values = {
@@ -162,7 +166,7 @@ class DistStore(KVStore):
         priority: int = 0,
     ) -> None:
         """Push ``value``, then write the result into ``out`` (into ``value`` when ``None``)."""
-        _check_priority(priority)
+        priority = _checked_priority(priority)
         entries, pushes = self._pushes(key, value)
         keys, is_list = to_keys(key)
         targets = calls.pulls(entries, keys, is_list, value if out is None else out)
@@ -172,6 +176,31 @@ class DistStore(KVStore):
         self._client.pushpull(items, places, self._limits.pull_timeout_s, priority=priority)
         for receipt in receipts:
             receipt.finish()
+
+    def pushpull_async(
+        self,
+        key: Key | Sequence[Key],
+        value: Values,
+        out: Values | None = None,
+        priority: int = 0,
+    ) -> Pending:
+        """Begin a :meth:`pushpull`; slices of higher priority overtake others, both ways."""
+        priority = _checked_priority(priority)
+        entries, pushes = self._pushes(key, value)
+        keys, is_list = to_keys(key)
+        targets = calls.pulls(entries, keys, is_list, value if out is None else out)
+        items = self._items(entries, pushes, borrow=_may_borrow(pushes, targets))
+        receipts, places = _receipts(_targets(entries, targets))
+        ticket = self._client.begin_pushpull(
+            items, places, self._limits.pull_timeout_s, priority=priority
+        )
+
+        def finish() -> None:
+            self._client.finish(ticket)
+            for receipt in receipts:
+                receipt.finish()
+
+        return Pending(finish, lambda: ticket.done)
 
     def broadcast(
         self, key: Key | Sequence[Key], value: Values, out: Values, priority: int = 0
@@ -373,9 +402,10 @@ class DistStore(KVStore):
             )
 
 
-def _check_priority(priority: int) -> None:
+def _checked_priority(priority: int) -> int:
     if not isinstance(priority, int):
         raise ConfigError(f"a priority must be an integer, got {priority!r:.60}")
+    return max(-_MOST_URGENT, min(_MOST_URGENT, priority))
 
 
 def _targets(
