@@ -19,7 +19,7 @@ ONE_FOR_ALL = Codec(WIDE)
 
 def push(number: int, size_bytes: int = 8) -> Push:
     entries = (PushEntry(3, 0, 0, size_bytes), PushEntry(4, 1, 2, 4, "2bit"))
-    return Push(number, 1, 0, 0, 1, 1.0, False, True, number, entries)
+    return Push(number, 1, 0, 0, 1, 1.0, False, True, number, 0, entries)
 
 
 @given(st.one_of([structs(each) for each in (Push, Pull, Value)]))
@@ -82,9 +82,9 @@ def test_what_cannot_be_sent_is_refused():
     with pytest.raises(LocalProtocolError, match="limits"):
         Codec(Limits(max_body_bytes=4)).encode(push(0), 12)
     with pytest.raises(LocalProtocolError, match="cannot encode"):
-        Codec().encode(Pull(0, 1, 0, (PullEntry(2**70, 0, 0),)), 0)
+        Codec().encode(Pull(0, 1, 0, 0, (PullEntry(2**70, 0, 0),)), 0)
     with pytest.raises(LocalProtocolError, match="cannot encode"):
-        Codec().encode(Pull(2**70, 1, 0, ()), 0)
+        Codec().encode(Pull(2**70, 1, 0, 0, ()), 0)
 
 
 def test_what_is_kept_is_bounded(monkeypatch):

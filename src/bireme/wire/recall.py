@@ -72,7 +72,8 @@ class Codec:
         >>> from bireme.wire.data import PushEntry
         >>> codec = Codec()
         >>> pushes = [
-        ...     Push(n, 1, 0, 0, 1, 1.0, False, True, n, (PushEntry(3, 0, 0, 8),)) for n in (0, 1)
+        ...     Push(n, 1, 0, 0, 1, 1.0, False, True, n, 0, (PushEntry(3, 0, 0, 8),))
+        ...     for n in (0, 1)
         ... ]
         >>> one, other = (codec.decode(codec.encode(push, 8))[0] for push in pushes)
         >>> other.round, one.entries is other.entries
