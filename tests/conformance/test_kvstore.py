@@ -25,7 +25,7 @@ IN_PROCESS = (
 SYNC = ("dist_sync", "dist_sync_device")
 """Over servers, in rounds; made without a launcher, so with a cluster inside the process."""
 
-ASYNC = ("dist_async", "dist_async_device")
+ASYNC = ("dist_async", "dist_async_device", "dist_bounded", "dist_bounded_device")
 """Over servers that apply each push by an optimizer: without one, nothing can be pushed."""
 
 SHAPE = (4, 4)

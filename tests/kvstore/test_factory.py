@@ -6,7 +6,7 @@ from bireme import kvstore
 from bireme.errors import ConfigError, UnsupportedError
 from bireme.kvstore import KVStoreBase
 
-COMING = ("allreduce", "byteps", "dist_bounded", "dist_local", "horovod")
+COMING = ("allreduce", "byteps", "dist_local", "horovod")
 DIST = (
     "dist",
     "dist_sync",
@@ -15,6 +15,8 @@ DIST = (
     "dist_device_sync",
     "dist_async_device",
     "dist_device_async",
+    "dist_bounded",
+    "dist_bounded_device",
 )
 
 

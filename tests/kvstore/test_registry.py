@@ -2,7 +2,7 @@ import pytest
 
 from bireme.errors import ConfigError
 from bireme.kvstore import KVStoreBase
-from bireme.kvstore.dist.session import DIST_TYPES
+from bireme.kvstore.dist.options import DIST_TYPES
 from bireme.kvstore.factory import _CLASSES
 from bireme.kvstore.registry import BUILT_IN, Registry, is_coming
 
@@ -24,7 +24,7 @@ def test_reserved_names_are_the_ones_that_create_serves():
 
 
 @pytest.mark.parametrize(
-    ("name", "coming"), [("allreduce", True), ("dist_bounded", True), ("dist_sync", False)]
+    ("name", "coming"), [("allreduce", True), ("dist_bounded", False), ("dist_sync", False)]
 )
 def test_is_coming(name, coming):
     assert is_coming(name) is coming

@@ -8,7 +8,7 @@ from bireme.types import Consistency, DeathPolicy, Layout
 @pytest.mark.parametrize(
     ("cls", "names"),
     [
-        (Consistency, {"sync", "async"}),
+        (Consistency, {"sync", "async", "bounded"}),
         (DeathPolicy, {"abort", "continue", "wait"}),
         (Layout, {"dense", "rows"}),
     ],

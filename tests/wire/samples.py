@@ -64,6 +64,9 @@ SAMPLES: dict[str, m.Message] = {
         0,
         (
             m.InitEntry(3, 0, DType.FLOAT32, 6, 3, m.Layout.DENSE, m.Consistency.SYNC, 24, (2, 3)),
+            m.InitEntry(
+                3, 1, DType.FLOAT32, 6, 3, m.Layout.DENSE, m.Consistency.BOUNDED, 0, staleness=2
+            ),
             m.InitEntry(4, 0, DType.INT8, 1, 1, m.Layout.ROWS, m.Consistency.ASYNC, 0, (1, 1)),
         ),
     ),

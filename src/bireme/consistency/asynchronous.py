@@ -61,3 +61,6 @@ class AsyncLedger:
     def missing(self, awaited: int) -> int:
         """Return no rank: nothing ever waits for another worker."""
         return 0
+
+    def follow(self, awaited: int) -> None:
+        """Do nothing: nobody is awaited."""

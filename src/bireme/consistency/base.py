@@ -53,7 +53,10 @@ class Ledger(Protocol):
         """Return whether the value holds the first ``minimum`` pushes of ``rank``."""
 
     def missing(self, awaited: int) -> int:
-        """Return the ranks that keep what was taken in from being applied."""
+        """Return the ranks that others wait for: to have a round applied, or to be let go on."""
+
+    def follow(self, awaited: int) -> None:
+        """Note who is awaited from now on; ranks that are gone hold nobody up."""
 
 
 def mask_of(ranks: Iterable[int]) -> int:

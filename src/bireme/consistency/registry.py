@@ -1,24 +1,32 @@
 """From the name of a consistency model to its ledger. Called by the server for each new slot."""
 
+from collections.abc import Callable
+
 from bireme.consistency.asynchronous import AsyncLedger
 from bireme.consistency.base import Ledger
+from bireme.consistency.bounded import BoundedLedger
 from bireme.consistency.sync import SyncLedger
 from bireme.types.choices import Consistency
 
 __all__ = ("LEDGERS", "new_ledger")
 
-LEDGERS: dict[Consistency, type[SyncLedger] | type[AsyncLedger]] = {
-    Consistency.SYNC: SyncLedger,
-    Consistency.ASYNC: AsyncLedger,
+LEDGERS: dict[Consistency, Callable[[int], Ledger]] = {
+    Consistency.SYNC: lambda _: SyncLedger(),
+    Consistency.ASYNC: lambda _: AsyncLedger(),
+    Consistency.BOUNDED: lambda bound: BoundedLedger(bound) if bound else SyncLedger(),
 }
-"""The class of each model."""
+"""Makes a ledger of each model, given the staleness that it allows."""
 
 
-def new_ledger(consistency: Consistency) -> Ledger:
+def new_ledger(consistency: Consistency, staleness: int = 0) -> Ledger:
     """Return an empty ledger for one slot.
 
+    Args:
+        consistency: The model.
+        staleness: For ``bounded``: rounds that a worker may be ahead of the slowest, >= 0.
+
     Example:
-        >>> new_ledger(Consistency.ASYNC).version
-        0
+        >>> new_ledger(Consistency.ASYNC).version, type(new_ledger(Consistency.BOUNDED, 0)).__name__
+        (0, 'SyncLedger')
     """
-    return LEDGERS[consistency]()
+    return LEDGERS[consistency](staleness)

@@ -62,3 +62,6 @@ class SyncLedger:
     def missing(self, awaited: int) -> int:
         """Return the awaited ranks without a contribution to the open round."""
         return awaited & ~self._seen
+
+    def follow(self, awaited: int) -> None:
+        """Do nothing: ``ready`` and ``missing`` are told."""

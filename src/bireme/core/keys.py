@@ -12,7 +12,7 @@ import msgspec
 from bireme.errors import ConfigError
 from bireme.placement import Balancer, cut
 from bireme.types.nodes import NodeId
-from bireme.wire.messages import KeyDecl, KeyPlacement, Layout, SlotPlacement
+from bireme.wire.messages import Consistency, KeyDecl, KeyPlacement, Layout, SlotPlacement
 
 __all__ = ("KeyRegistry",)
 
@@ -127,4 +127,6 @@ def _conflict(first: KeyDecl, first_by: NodeId, second: KeyDecl, second_by: Node
 
 def _described(decl: KeyDecl) -> str:
     kind = "" if decl.splittable else ", in one piece"
+    if decl.consistency is Consistency.BOUNDED:
+        kind = f" with staleness {decl.staleness}{kind}"
     return f"{decl.layout} {decl.dtype} of shape {decl.shape} ({decl.consistency}{kind})"

@@ -70,10 +70,13 @@ class Shelf:
         self._view = view
         self._crew = crew
         for slot in self._slots.values():
+            slot.ledger.follow(crew.awaited)
             if slot.partials:
                 crew.tree.settle(slot.partials, self._values.merge)
                 if slot.ledger.ready(crew.awaited):
                     self._finish(slot)
+            elif slot.pushes or slot.pulls:
+                self._hand_out(slot)
 
     def push(self, link: int, peer: Peer, message: Push, payload: object, now_s: float) -> None:
         """Take in the contributions of a push that are new; answer those that are complete."""
@@ -153,8 +156,8 @@ class Shelf:
 
     def report(self, now_s: float) -> dict[str, object]:
         """Return how many slots there are and which of them wait for whom, as plain data."""
-        waiting = [slot for slot in self._slots.values() if slot.present or slot.pulls]
-        waiting.sort(key=lambda slot: slot.opened_s if slot.present else now_s)
+        waiting = [slot for slot in self._slots.values() if slot.pushes or slot.pulls]
+        waiting.sort(key=lambda slot: slot.opened_s if slot.pushes else now_s)
         return {
             "num_slots": len(self._slots),
             "open": [slot.report(self._crew, now_s) for slot in waiting[:_REPORTED_SLOTS]],
@@ -232,14 +235,17 @@ class Shelf:
         except BiremeError as error:
             self.failure = f"the update of key {slot.key_id} failed: {error}"
             return
+        self._hand_out(slot)
+
+    def _hand_out(self, slot: Slot) -> None:
         ledger = slot.ledger
         if slot.pushes:
             waiting, slot.pushes = slot.pushes, {}
-            shared = (
-                self._values.read(slot.cell) if any(wait[3] for wait in waiting.values()) else None
-            )
+            shared = None
             for rank, wait in waiting.items():
                 if wait[2] < ledger.answered(rank):
+                    if wait[3] and shared is None:
+                        shared = self._values.read(slot.cell)
                     self._answer(slot, rank, wait, shared)
                 else:
                     slot.pushes[rank] = wait
@@ -310,7 +316,9 @@ class Shelf:
             return False
         cell = self._values.initialise(message.store, entry, payload, offset)
         key = (entry.key_id, entry.index)
-        slot = Slot(*key, message.store, cell, new_ledger(entry.consistency))
+        ledger = new_ledger(entry.consistency, entry.staleness)
+        ledger.follow(self._crew.awaited)
+        slot = Slot(*key, message.store, cell, ledger)
         self._slots[key] = slot
         pushes, slot.pulls = self._parked.take(key)
         self._answer_pulls(slot)

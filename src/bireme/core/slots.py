@@ -147,8 +147,8 @@ class Slot:
             )
         if self.ledger.needs_updater and not values.can_update(self.store):
             raise StateError(
-                "an asynchronous store applies every push by an optimizer, and none is set; call "
-                "set_optimizer before the first push"
+                "a store that is not synchronous applies every push by an optimizer, and none is "
+                "set; call set_optimizer before the first push"
             )
         values.check_push(self.cell, entry, payload, offset_bytes)
 
@@ -202,10 +202,12 @@ class Slot:
 
     def report(self, crew: Crew, now_s: float) -> dict[str, object]:
         """Return what the slot waits for, as plain data."""
+        ledger = self.ledger
+        missing = ranks_in(ledger.missing(crew.awaited))
         return {
             "key_id": self.key_id,
             "index": self.index,
-            "round": self.ledger.version,
-            "missing": ranks_in(self.ledger.missing(crew.awaited)),
-            "waiting_s": round(now_s - self.opened_s, 3) if self.present else 0.0,
+            "round": ledger.expected(missing[0]) if missing else ledger.version,
+            "missing": missing,
+            "waiting_s": round(now_s - self.opened_s, 3) if self.pushes else 0.0,
         }

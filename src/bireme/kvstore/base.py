@@ -129,6 +129,11 @@ class KVStore(KVStoreBase):
         """Whether a push counts together with one push of every other worker."""
         return True
 
+    @property
+    def staleness(self) -> int | None:
+        """Rounds that a worker may be ahead of the slowest; ``None`` when there is no bound."""
+        return 0 if self.meets_in_rounds else None
+
     def sum_over_workers(self, name: str, value: torch.Tensor) -> torch.Tensor:
         """Return the sum of every worker's ``value``, whatever the store does with pushes.
 

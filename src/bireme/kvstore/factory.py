@@ -9,7 +9,7 @@ from bireme.errors import ConfigError, UnsupportedError
 from bireme.kvstore.base import KVStore, KVStoreBase
 from bireme.kvstore.device import DeviceStore
 from bireme.kvstore.dist.launched import Launched
-from bireme.kvstore.dist.session import DIST_TYPES
+from bireme.kvstore.dist.options import DIST_TYPES
 from bireme.kvstore.local import LocalStore
 from bireme.kvstore.registry import BUILT_IN, PLUGINS, is_coming
 
@@ -29,6 +29,8 @@ _BuiltIn: TypeAlias = Literal[
     "dist_device_sync",
     "dist_async_device",
     "dist_device_async",
+    "dist_bounded",
+    "dist_bounded_device",
 ]
 
 _CLASSES: Mapping[str, type[LocalStore] | type[DeviceStore]] = {
@@ -63,9 +65,12 @@ def create(name: str | None = None, **options: object) -> KVStoreBase:
     Args:
         name: Its type, in any case: ``local`` (also ``local_update_cpu``,
             ``local_allreduce_cpu``), ``device`` (also ``local_allreduce_device``, ``nccl``),
-            ``dist_sync`` (also ``dist``), ``dist_async``, their ``_device`` forms, or that of a
-            registered plug-in. ``None`` takes ``BIREME_KVSTORE``, else ``local``.
-        options: Passed to the constructor of a plug-in; the built-in stores take none.
+            ``dist_sync`` (also ``dist``), ``dist_async``, ``dist_bounded``, their ``_device``
+            forms, or that of a registered plug-in. ``None`` takes ``BIREME_KVSTORE``, else
+            ``local``.
+        options: ``staleness`` of a ``dist_bounded`` store: how many rounds a worker may be ahead
+            of the slowest, >= 0; by default the job's (``BIREME_STALENESS``, else 2). A plug-in's
+            constructor gets all of them.
 
     Raises:
         ConfigError: The type or an option is unknown.
@@ -85,10 +90,10 @@ def create(name: str | None = None, **options: object) -> KVStoreBase:
     plugin = PLUGINS.get(kind)
     if plugin is not None:
         return _made(plugin, kind, options)
+    if kind in DIST_TYPES:
+        return _LAUNCHED.create(kind, os.environ, options)
     if options and kind in BUILT_IN:
         raise ConfigError(f"a {kind!r} store takes no options, got {', '.join(options)}")
-    if kind in DIST_TYPES:
-        return _LAUNCHED.create(kind, os.environ)
     if kind in _CLASSES:
         return _CLASSES[kind](kind)
     valid = ", ".join([*BUILT_IN, *PLUGINS.names()])

@@ -22,10 +22,12 @@ BUILT_IN = (
     "dist_device_sync",
     "dist_async_device",
     "dist_device_async",
+    "dist_bounded",
+    "dist_bounded_device",
 )
 """Types that work in this version."""
 
-_COMING = ("allreduce", "byteps", "dist_bounded", "dist_local", "horovod")
+_COMING = ("allreduce", "byteps", "dist_local", "horovod")
 
 
 def is_coming(name: str) -> bool:

@@ -23,6 +23,7 @@ __all__ = ("add_run_command", "job_spec", "run")
 _EXAMPLE = """examples:
   bireme run -n 2 -s 2 python train.py --epochs 3
   bireme run -n 4 --kv-store dist_async --output-dir logs python train.py
+  bireme run -n 4 --kv-store dist_bounded --staleness 1 python train.py
   bireme run -n 2 --on-worker-death wait --max-restarts 10 python train.py
 
 Every process runs the same command. In the scheduler and the servers
@@ -73,6 +74,13 @@ def _add_job_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--kv-store", default=None, metavar="TYPE", help="store type for scripts that name none"
+    )
+    parser.add_argument(
+        "--staleness",
+        type=int,
+        default=None,
+        metavar="S",
+        help="rounds that a worker of a dist_bounded store may be ahead (default: 2)",
     )
     parser.add_argument(
         "--output-dir", default=None, metavar="DIR", help="also keep each process's output in DIR"
@@ -137,6 +145,8 @@ def job_spec(options: argparse.Namespace, env: Mapping[str, str]) -> JobSpec:
     settings = JobSettings.from_env(env)
     if options.on_worker_death is not None:
         settings = replace(settings, death_policy=DeathPolicy(options.on_worker_death))
+    if options.staleness is not None:
+        settings = replace(settings, staleness=options.staleness)
     command = options.arguments[1:] if options.arguments[:1] == ["--"] else options.arguments
     return JobSpec(
         command=tuple(command),

@@ -76,6 +76,10 @@ class JobSettings:
     by its closed link; this is for machines that vanish and processes that are stopped. It must
     be longer than a live process can be kept from running: an overloaded machine, a library that
     holds the interpreter's lock. At least twice the interval."""
+    staleness: int = field(default=2, metadata=env("BIREME_STALENESS", low=0, high=1 << 20))
+    """Rounds that a worker of a ``dist_bounded`` store may be ahead of the slowest, where the
+    script names no other number; 0 makes it ``dist_sync``. One to three absorb jitter; more only
+    makes gradients older."""
     num_shards: int = field(default=0, metadata=env("BIREME_SHARDS", low=0, high=1 << 20))
     """Parts into which a global batch is cut for the canonical sum; 0 takes one per worker. Set
     it to the largest number of workers of a job that grows and shrinks."""

@@ -43,6 +43,8 @@ class Training:
     length: int = 5
     """Elements of each key."""
     consistency: Consistency = Consistency.SYNC
+    staleness: int = 0
+    """Of ``bounded``."""
     pushpull: bool = True
     """One call for both; otherwise a push and a pull, sent together."""
     rate: float | None = -0.1
@@ -60,7 +62,13 @@ class Training:
         started = yield from _one(ReadyCall(user.number(), timeout_s))
         assert isinstance(started, Start)
         decls = tuple(
-            KeyDecl(f"key{i}", (self.length,), DType.FLOAT64, consistency=self.consistency)
+            KeyDecl(
+                f"key{i}",
+                (self.length,),
+                DType.FLOAT64,
+                consistency=self.consistency,
+                staleness=self.staleness,
+            )
             for i in range(self.num_keys)
         )
         keys = yield from _one(DeclareCall(user.number(), 0, decls, timeout_s))
@@ -86,7 +94,7 @@ class Training:
     def _prepare(self, user: User, rank: int, keys: tuple[KeyPlacement, ...], first: int) -> Script:
         if rank == 0:
             entries = tuple(
-                (_init_entry(slot, length, self.consistency), pack(initial(slot, length)))
+                (self._init_entry(slot, length), pack(initial(slot, length)))
                 for slot, length in _slots(keys)
             )
             yield [InitCall(user.number(), 0, entries, self.timeout_s)]
@@ -111,6 +119,18 @@ class Training:
         else:
             pull = PullCall(user.number(), tuple(slot for slot, _ in slots), self.timeout_s)
             yield [push, pull]
+
+    def _init_entry(self, slot: Slot, length: int) -> InitEntry:
+        return InitEntry(
+            *slot,
+            DType.FLOAT64,
+            length,
+            1,
+            Layout.DENSE,
+            self.consistency,
+            8 * length,
+            staleness=self.staleness,
+        )
 
     def _command(self, user: User, kind: CommandKind, rate: float) -> Call:
         return CommandCall(user.number(), 0, kind, {"rate": rate}, self.timeout_s)
@@ -194,8 +214,3 @@ def _slots(keys: tuple[KeyPlacement, ...]) -> Iterator[tuple[Slot, int]]:
     for key in keys:
         for index, slot in enumerate(key.slots):
             yield (key.key_id, index), slot.length
-
-
-def _init_entry(slot: Slot, length: int, consistency: Consistency) -> InitEntry:
-    size = 8 * length
-    return InitEntry(*slot, DType.FLOAT64, length, 1, Layout.DENSE, consistency, size)

@@ -10,7 +10,7 @@ one replica, a store object or a plug-in  used       here, or in the store when 
 several replicas                          used       here, or in the store when asked
 any, ``kvstore=None``                     none       here; an error with several replicas
 any, a synchronous store on servers       used       on the servers, or here when asked
-any, an asynchronous store on servers     used       on the servers; elsewhere is an error
+any, ``dist_async`` or ``dist_bounded``   used       on the servers; elsewhere is an error
 ========================================  =========  ==================================
 
 In one process the optimizer runs here unless asked otherwise, because it is the caller's own
@@ -48,6 +48,7 @@ class Wish:
         kvstore: Name of a type, a store, or ``None``.
         compression: How gradients are compressed, if at all.
         update_on_kvstore: Where the optimizer runs; ``None`` leaves it to the trainer.
+        options: For the store, where it is made by its type.
 
     Raises:
         ConfigError: An argument is of the wrong type, or they contradict each other.
@@ -58,6 +59,7 @@ class Wish:
         kvstore: str | KVStoreBase | None,
         compression: Compression,
         update_on_kvstore: bool | None,
+        options: Mapping[str, object] | None = None,
     ) -> None:
         if kvstore is not None and not isinstance(kvstore, str | KVStoreBase):
             raise ConfigError(
@@ -72,7 +74,13 @@ class Wish:
             raise ConfigError(f"{what} needs a store; leave out kvstore=None")
         self.kvstore = kvstore
         self.compression = compression
+        if options and not isinstance(kvstore, str):
+            raise ConfigError(
+                f"{', '.join(options)} is for a store that the trainer makes by its type; give it "
+                "to bireme.kvstore.create"
+            )
         self.update_on_kvstore = update_on_kvstore
+        self.options = dict(options or {})
 
     @property
     def needs_store(self) -> bool:
@@ -102,7 +110,7 @@ def arrange(
         return PlainUpdate(optimizer), None
     if not isinstance(wish.kvstore, str):
         return _with_store(lineup, optimizer, wish, wish.kvstore), wish.kvstore
-    store = kvstores.create(wish.kvstore)
+    store = kvstores.create(wish.kvstore, **wish.options)
     try:
         if len(lineup) == 1 and not wish.needs_store and _is_one_process(store):
             _close(store)

@@ -5,7 +5,7 @@ A thin shell under :class:`~bireme.train.worker_update.WorkerUpdate` and
 :mod:`bireme.train.gradients`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 import torch
 
@@ -154,8 +154,7 @@ class Exchange:
             UnsupportedError: There are sparse gradients and the store sums only dense ones.
             StateError: A parameter is frozen on some replicas only.
         """
-        elsewhere = self._present(weights) if self.meets_others else ()
-        found = gather(self.lineup, positions, weights, elsewhere)
+        found = gather(self.lineup, positions, weights, self._elsewhere(weights))
         if found.rows and not isinstance(self.store, KVStore):
             name = self.lineup.names[found.rows_positions[0]]
             raise UnsupportedError(
@@ -163,6 +162,17 @@ class Exchange:
                 f"does not sum; use kvstore='device', or an embedding with sparse=False"
             )
         return found
+
+    def _elsewhere(self, weights: Sequence[float]) -> Container[int]:
+        """Return where this worker pushes even without a gradient."""
+        store = self.store
+        if self.meets_others:
+            return self._present(weights)
+        if store.num_workers == 1 or not isinstance(store, KVStore) or store.staleness is None:
+            return ()
+        # The others count this worker's pushes of every key: one left out would hold them up.
+        first = self.lineup.params[0]
+        return {index for index, param in enumerate(first) if param.requires_grad}
 
     def _merge_rows(self, found: Gathered) -> None:
         store = self.store

@@ -50,6 +50,8 @@ class Trainer(torch.optim.Optimizer):
         compression: How the store compresses gradients, such as ``{"type": "2bit"}``.
         update_on_kvstore: Whether the optimizer runs in the store. Default: on servers where the
             store has them, else here.
+        store_options: Options of the store's type, as :func:`bireme.kvstore.create` takes them:
+            ``staleness=2`` with ``"dist_bounded"``.
 
     Raises:
         ConfigError: Replicas differ, there is nothing to train, the optimizer holds parameters
@@ -84,9 +86,10 @@ class Trainer(torch.optim.Optimizer):
         optimizer_params: Mapping[str, Plain] | None = None,
         compression: Compression = None,
         update_on_kvstore: bool | None = None,
+        **store_options: object,
     ) -> None:
         # Optimizer.__init__ is not called: it would make groups and state a second time.
-        wish = Wish(kvstore, compression, update_on_kvstore)
+        wish = Wish(kvstore, compression, update_on_kvstore, store_options)
         self._lineup = Lineup(model)
         self._inner = make_optimizer(self._lineup.modules[0], optimizer, optimizer_params)
         if isinstance(self._inner, Trainer):

@@ -12,6 +12,8 @@ class Consistency(StrEnum):
     """A round at a time: every worker's push, then every worker's pull."""
     ASYNC = "async"
     """Each push is applied when it arrives."""
+    BOUNDED = "bounded"
+    """As async, but no worker gets more than ``staleness`` rounds ahead of the slowest."""
 
 
 class DeathPolicy(StrEnum):

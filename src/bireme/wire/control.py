@@ -178,6 +178,8 @@ class KeyDecl(_Part, frozen=True):
     splittable: bool = True
     """Whether the key may be cut over several servers; not when its optimizer needs all of it."""
     consistency: Consistency = Consistency.SYNC
+    staleness: Count = 0
+    """For ``bounded``: rounds that a worker may be ahead of the slowest."""
 
 
 class Declare(Message, frozen=True):

@@ -102,6 +102,8 @@ class InitEntry(_Part, frozen=True):
     """``length * itemsize``, or 0 for a value of zeros, which then need not travel."""
     shape: Annotated[tuple[Count, ...], Meta(max_length=64)] | None = None
     """Shape of the whole value, for a slot that is all of it; some optimizers look at it."""
+    staleness: Count = 0
+    """For ``bounded``: rounds that a worker may be ahead of the slowest."""
 
 
 class PushEntry(_Part, frozen=True):

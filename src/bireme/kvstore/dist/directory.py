@@ -37,15 +37,22 @@ class Directory:
         number: Number of the store within the job.
         consistency: Of every key.
         config: The job's limits.
+        staleness: For ``bounded``: rounds that a worker may be ahead of the slowest.
     """
 
     def __init__(
-        self, client: WorkerClient, number: int, consistency: Consistency, config: JobConfig
+        self,
+        client: WorkerClient,
+        number: int,
+        consistency: Consistency,
+        config: JobConfig,
+        staleness: int = 0,
     ) -> None:
         self.number = number
         self.splittable = True
         """Whether keys declared from now on may be cut over servers."""
         self.consistency = consistency
+        self.staleness = staleness
         self._client = client
         self._adding = threading.Lock()
         self._config = config
@@ -79,6 +86,13 @@ class Directory:
         self._kind = kind
         # A new dictionary, so that readers need no lock.
         self._entries = self._entries | {key: each.entry for key, each in added.items()}
+
+    @property
+    def in_rounds(self) -> bool:
+        """Whether a push counts together with one of every other worker."""
+        return self.consistency is Consistency.SYNC or (
+            self.consistency is Consistency.BOUNDED and self.staleness == 0
+        )
 
     def find(self, keys: Sequence[Key]) -> list[DistEntry]:
         """Return the entries of ``keys``, each once, in order of first mention.
@@ -115,6 +129,7 @@ class Directory:
             WireLayout.ROWS if layout.row_sparse else WireLayout.DENSE,
             self.splittable,
             self.consistency,
+            self.staleness,
         )
         try:
             msgspec.msgpack.decode(msgspec.msgpack.encode(decl), type=KeyDecl)
@@ -145,6 +160,7 @@ class Directory:
                 self.consistency,
                 span.length * layout.dtype.itemsize,
                 whole,
+                self.staleness,
             )
             for span in entry.spans
         ]

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from types import FrameType
 
 from bireme.errors import JobAborted
+from bireme.kvstore.dist.options import DistOptions, dist_options
 from bireme.kvstore.dist.session import Session
 from bireme.kvstore.dist.store import DistStore
 from bireme.node.boot import connect_worker, run_node
@@ -31,27 +32,37 @@ class Launched:
         self._session: Session | None = None
         self._lock = threading.Lock()
 
-    def create(self, kind: str, environ: Mapping[str, str]) -> DistStore:
+    def create(
+        self, kind: str, environ: Mapping[str, str], given: Mapping[str, object] | None = None
+    ) -> DistStore:
         """Return a store; in a server or scheduler, serve until the job ends and leave.
+
+        Args:
+            kind: Its type.
+            environ: Where the launcher has said what this process is.
+            given: Options of the store, not checked yet.
 
         Raises:
             SystemExit: This process is a server or the scheduler, and the job has ended.
-            ConfigError: The environment of the launcher is incomplete or contradicts itself.
+            ConfigError: The environment of the launcher is incomplete or contradicts itself, or an
+                option is wrong.
             JobError: The job did not come together within its limit.
         """
+        job = JobSettings.from_env(environ)
+        options = dist_options(kind, given or {}, staleness=job.staleness)
         if not is_launched(environ):
-            return _embedded(kind, JobSettings.from_env(environ))
+            return _embedded(kind, job, options)
         self.serve(environ)
         with self._lock:
             if self._session is None:
-                node, job = NodeSettings.from_env(environ), JobSettings.from_env(environ)
+                node = NodeSettings.from_env(environ)
                 _log.setLevel(node.log_level.upper())
                 self._session = Session(
                     connect_worker(node, job),
                     start_timeout_s=job.start_timeout_s,
                     exit_timeout_s=job.exit_timeout_s,
                 )
-            return self._session.store(kind)
+            return self._session.store(kind, options)
 
     def serve(self, environ: Mapping[str, str]) -> None:
         """Return in a worker or without a launcher; else serve until the job ends, and leave.
@@ -99,7 +110,7 @@ def _patient() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _embedded(kind: str, job: JobSettings) -> DistStore:
+def _embedded(kind: str, job: JobSettings, options: DistOptions) -> DistStore:
     cluster = EmbeddedCluster(embedded_config(job))
     session = Session(
         cluster.client(0),
@@ -107,4 +118,4 @@ def _embedded(kind: str, job: JobSettings) -> DistStore:
         exit_timeout_s=job.exit_timeout_s,
         after=lambda: cluster.join(job.exit_timeout_s),
     )
-    return session.store(kind)
+    return session.store(kind, options)

@@ -14,7 +14,6 @@ from bireme.kvstore.dist.directory import Directory
 from bireme.kvstore.dist.entry import DistEntry
 from bireme.node.partials import sum_dtype
 from bireme.node.worker import WorkerClient
-from bireme.types.choices import Consistency
 from bireme.update import Layout, OptimizerRunner, OptimizerSpec, needs_whole_values, to_body
 from bireme.update import states as state_files
 from bireme.wire.messages import CommandKind, JobConfig
@@ -105,16 +104,16 @@ class ServerOptimizer:
         """Refuse gradients that the servers could not apply.
 
         Raises:
-            StateError: The store is asynchronous and has no optimizer.
+            StateError: The store applies pushes one by one and has no optimizer.
             ConfigError: A value holds integers, or the optimizer refuses its form.
             UnsupportedError: The optimizer takes no row-sparse gradients, or only such.
         """
         runner = self._runner
         if runner is None:
-            if pushes and self._directory.consistency is Consistency.ASYNC:
+            if pushes and not self._directory.in_rounds:
                 raise StateError(
-                    "an asynchronous store applies every push by an optimizer, and none is set; "
-                    "call set_optimizer before the first push, or use a 'dist_sync' store"
+                    "a store that is not synchronous applies every push by an optimizer, and none "
+                    "is set; call set_optimizer before the first push, or use a 'dist_sync' store"
                 )
             return
         for push in pushes:

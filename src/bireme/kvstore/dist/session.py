@@ -6,24 +6,14 @@ import sys
 from collections.abc import Callable
 
 from bireme.errors import BiremeError, StateError
+from bireme.kvstore.dist.options import DIST_TYPES, DistOptions
 from bireme.kvstore.dist.store import NUMBERS_OF_STORE, DistStore
 from bireme.kvstore.reduce import DeviceReducer, HostReducer
 from bireme.node.worker import WorkerClient
-from bireme.types.choices import Consistency
 
-__all__ = ("DIST_TYPES", "Session")
+__all__ = ("Session",)
 
-DIST_TYPES: dict[str, tuple[Consistency, bool]] = {
-    "dist": (Consistency.SYNC, False),
-    "dist_sync": (Consistency.SYNC, False),
-    "dist_async": (Consistency.ASYNC, False),
-    "dist_sync_device": (Consistency.SYNC, True),
-    "dist_device_sync": (Consistency.SYNC, True),
-    "dist_async_device": (Consistency.ASYNC, True),
-    "dist_device_async": (Consistency.ASYNC, True),
-}
-"""Each type's consistency between workers, and whether a worker sums on its devices."""
-
+_PLAIN = DistOptions()
 
 class Session:
     """Joins a job as a worker, makes stores, and leaves when the last of them is closed.
@@ -58,8 +48,12 @@ class Session:
         self._start = client.ready(start_timeout_s)
         atexit.register(self._at_exit)
 
-    def store(self, kind: str) -> DistStore:
+    def store(self, kind: str, options: DistOptions = _PLAIN) -> DistStore:
         """Make a store; its number is its place in the order of creation.
+
+        Args:
+            kind: A type of :data:`~bireme.kvstore.dist.options.DIST_TYPES`.
+            options: As its caller wished.
 
         Raises:
             StateError: The process has left the job already.
@@ -79,6 +73,7 @@ class Session:
             consistency=consistency,
             bank=DeviceReducer(host) if on_devices else host,
             on_close=self._store_closed,
+            options=options,
         )
         self._num_made += 1
         self._num_open += 1

@@ -1,4 +1,4 @@
-"""The stores that span processes: ``dist_sync``, ``dist_async`` and their ``_device`` forms."""
+"""The stores that span processes: ``dist_sync``, ``dist_async``, ``dist_bounded`` and so on."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +14,7 @@ from bireme.kvstore.calls import Pull, Push
 from bireme.kvstore.dist.agreement import Agreement
 from bireme.kvstore.dist.directory import Directory
 from bireme.kvstore.dist.entry import DistEntry
+from bireme.kvstore.dist.options import DistOptions
 from bireme.kvstore.dist.receiving import Receipt
 from bireme.kvstore.dist.rows import as_rows, pull_rows
 from bireme.kvstore.dist.sending import Sender
@@ -45,7 +46,9 @@ class DistStore(KVStore):
     With ``sync`` consistency a push belongs to a round of its key, and the round is complete when
     every worker has pushed: a pull after it sees the sum of all (or what the optimizer made of
     it), the same bits on every worker. With ``async`` each push is applied when it arrives, which
-    needs an optimizer on the servers.
+    needs an optimizer on the servers. With ``bounded`` likewise, but a worker that is more than
+    ``staleness`` rounds of a key ahead of the slowest waits; every worker pushes every key once a
+    round, and ``bounded`` with staleness 0 is ``sync``.
 
     Args:
         name: What :attr:`type` says.
@@ -56,6 +59,7 @@ class DistStore(KVStore):
         consistency: Of every key.
         bank: Sums the values of this process's devices.
         on_close: Called once after the worker has left.
+        options: What the type leaves open.
 
     Guarantees:
         Those of :class:`~bireme.kvstore.base.KVStore`. Every wait has the job's limit, and its
@@ -73,12 +77,15 @@ class DistStore(KVStore):
         consistency: Consistency,
         bank: Reducer,
         on_close: Callable[[], None] = lambda: None,
+        options: DistOptions,
     ) -> None:
         self._name = name
         self._client = client
         self._limits = start.config
         self._num_workers = start.config.num_workers
-        self._directory = Directory(client, number, consistency, start.config)
+        self._directory = Directory(
+            client, number, consistency, start.config, options.staleness
+        )
         self._agreement = Agreement(client, number + 1, start.config)
         self._optimizer = ServerOptimizer(client, self._directory, self._agreement, start.config)
         self._sender = Sender(bank)
@@ -109,7 +116,14 @@ class DistStore(KVStore):
     @property
     def meets_in_rounds(self) -> bool:
         """Whether the store is synchronous."""
-        return self._directory.consistency is Consistency.SYNC
+        return self._directory.in_rounds
+
+    @property
+    def staleness(self) -> int | None:
+        """Rounds that a worker may be ahead of the slowest; ``None`` when there is no bound."""
+        if self._directory.consistency is Consistency.ASYNC:
+            return None
+        return self._directory.staleness
 
     def sum_over_workers(self, name: str, value: torch.Tensor) -> torch.Tensor:
         """Return the sum of every worker's ``value``, whatever the store does with pushes."""
