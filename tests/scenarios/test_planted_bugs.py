@@ -82,7 +82,7 @@ def requests_counted_instead_of_senders(patch):
     contribute = Shelf._contribute
 
     def careless(self, link, node, slot, message, entry, *place):
-        entry = replace(entry, round=slot.ledger.expected(message.rank))
+        entry = replace(entry, lead=slot.ledger.expected(message.rank) - message.round)
         contribute(self, link, node, slot, message, entry, *place)
 
     patch.setattr(Shelf, "_contribute", careless)
