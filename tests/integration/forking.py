@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import traceback
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 from bireme import cli
@@ -78,6 +79,8 @@ def become(command, env):
     for signum in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, signal.SIG_DFL)
     atexit._clear()
+    # The fork server's tracker is no tracker of this process: its descriptor is closed here.
+    resource_tracker._resource_tracker._fd = resource_tracker._resource_tracker._pid = None
     sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), write_through=True)
     sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), write_through=True)
     os.environ.clear()

@@ -165,3 +165,16 @@ def test_a_silent_worker_ends_the_job_under_abort(tmp_path):
     assert re.search(r"JobAborted: W\[1\] on \S+: silent for \d\.\d s", report(err))
     assert "killing" not in err
     assert time.monotonic() - began_s < 20
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_killed_worker_is_noticed_at_once_though_its_data_loader_lives(tmp_path, transport):
+    options = (*THREE, "--on-worker-death", "continue")
+    env = {"ACT": "1:3", "BIREME_TRANSPORT": transport}
+    with Job(tmp_path, options, script("loading.py"), **env) as job:
+        assert job.end(60) == 0, job.err
+        killed_s = float(re.search(r"killed at (\S+)", job.out)[1])
+        ends_s = re.findall(r"W\[0\] +\| step 3 3.0 at (\S+)", job.out)
+        assert float(*ends_s) - killed_s < 2
+        text = "this process was forked from the worker, process"
+        assert len(re.findall(rf"W\[[02]\] +\| child: {text}", job.out)) == 2

@@ -10,7 +10,7 @@ import selectors
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 __all__ = ("Loop", "Ready", "Watchable")
@@ -22,6 +22,9 @@ class Watchable(Protocol):
     def fileno(self) -> int:
         """Return the descriptor."""
 
+
+_INHERITED = getattr(selectors, "EpollSelector", ())
+"""The selectors with a descriptor that a forked child has too."""
 
 _Found = list[tuple[selectors.SelectorKey, int]]
 
@@ -158,8 +161,16 @@ class Loop:
             if found is not None:
                 found[1]()
 
+    def descriptors(self) -> Iterator[int]:
+        """Yield the loop's own descriptors that are open; takes no locks."""
+        yield self._inner.fileno()
+        yield self._outer.fileno()
+        # A closed selector has none, and says so by an error; kqueues are not inherited.
+        if self._inner.fileno() >= 0 and isinstance(self._selector, _INHERITED):
+            yield self._selector.fileno()
+
     def close(self) -> None:
         """Free the descriptors; what is to be done soon is done no more."""
-        self._selector.close()
         self._inner.close()
+        self._selector.close()
         self._outer.close()

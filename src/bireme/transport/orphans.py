@@ -5,6 +5,7 @@ opened again. They are free when the peer's process has ended. Called by `Socket
 """
 
 import os
+from collections.abc import Iterator
 from functools import partial
 
 from bireme.transport.arena import Arena, Block
@@ -58,6 +59,11 @@ class Orphans:
             self._loop.forget(ended)
             os.close(ended.fileno())
             self._arena.drop(blocks)
+
+    def descriptors(self) -> Iterator[int]:
+        """Yield those that are open; takes no locks."""
+        for ended in list(self._kept):
+            yield ended.fileno()
 
     def close(self) -> None:
         """Free the descriptors."""

@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from bireme.errors import (
@@ -27,6 +27,7 @@ from bireme.transport.arena import Arena, SharedBuffer
 from bireme.transport.auth import Credentials, Session
 from bireme.transport.base import Buffer, Link, LinkEvent, Transport, TransportOptions
 from bireme.transport.endpoints import Endpoint, bind, is_loopback, resolve, start_connecting
+from bireme.transport.forks import close_in_children
 from bireme.transport.greeting import Greeting
 from bireme.transport.link import SocketLink
 from bireme.transport.loop import Loop
@@ -114,6 +115,7 @@ class SocketTransport(Transport):
         self._closed = False
         self.soon = self._loop.soon
         self.emit = self._events.append
+        close_in_children(self)
 
     def listen(self, address: str) -> str:
         """See `Transport.listen`."""
@@ -256,6 +258,19 @@ class SocketTransport(Transport):
             self._loop.step(min(left_s, _CONFIRM_S))
         for link in list(self._links):
             link.expired()
+
+    def descriptors(self) -> Iterator[int]:
+        """Yield every open descriptor; see `bireme.transport.forks`."""
+        for listener, _ in self._listeners:
+            yield listener.fileno()
+        for link in list(self._links):
+            yield link.stream.fileno()
+            if isinstance(link.stream, DescriptorStream):
+                yield from link.stream.descriptors
+        for greeting in list(self._greetings):
+            yield greeting.fileno()
+        yield from self._loop.descriptors()
+        yield from self._orphans.descriptors()
 
     # What links need of their owner.
 

@@ -31,6 +31,8 @@ def test_a_forked_process_cannot_use_the_stores_and_its_end_changes_nothing(monk
             child.setattr(os, "getpid", lambda: -1)
             with pytest.raises(StateError, match="was forked from the worker"):
                 store.pull("w")
+            with pytest.raises(StateError, match="create stores there only"):
+                session.store("dist")
             other.close()
             session._at_exit()
         assert not session.ended

@@ -56,8 +56,13 @@ class Session:
             options: As its caller wished.
 
         Raises:
-            StateError: The process has left the job already.
+            StateError: The process has left the job already, or was forked from its worker.
         """
+        if os.getpid() != self._process:
+            raise StateError(
+                f"this process was forked from the worker, process {self._process}, and is no part "
+                "of the job; create stores there only"
+            )
         if self.ended:
             raise StateError(
                 "this process has left the job, since its last store was closed; keep one open "
