@@ -53,13 +53,14 @@ def run_job(program, out, *, num_workers, **options):
     return [json.loads((out / f"{rank}.json").read_text()) for rank in range(num_workers)]
 
 
-def run_threads(num_workers, num_servers, work, **config):
+def run_threads(num_workers, num_servers, work, allowed_optimizers=(), **config):
     """Call ``work(session)`` in one thread for each worker of a job inside this process.
 
     Args:
         num_workers: Workers.
         num_servers: Servers.
         work: Returns what is wanted of a worker.
+        allowed_optimizers: Modules that servers may import.
         config: Fields of ``JobConfig`` to change, such as ``slice_bytes=64``.
 
     Returns:
@@ -68,7 +69,7 @@ def run_threads(num_workers, num_servers, work, **config):
     plain = embedded_config(
         JobSettings(push_timeout_s=15, pull_timeout_s=15), num_workers, num_servers
     )
-    cluster = EmbeddedCluster(msgspec.structs.replace(plain, **config))
+    cluster = EmbeddedCluster(msgspec.structs.replace(plain, **config), allowed_optimizers)
     results, errors = [None] * num_workers, []
 
     def call(rank):

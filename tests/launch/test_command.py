@@ -105,3 +105,11 @@ def test_what_the_parser_refuses(arguments, capsys):
     with pytest.raises(SystemExit):
         parsed(*arguments)
     assert "usage" in capsys.readouterr().err
+
+
+def test_modules_of_optimizers_add_to_those_of_the_environment():
+    env = {"BIREME_ALLOWED_OPTIMIZERS": "one"}
+    found = spec("-n", "1", "--allow-optimizer", "two", "--allow-optimizer", "b:C", "true", env=env)
+    assert found.settings.allowed_optimizers == "one,two,b:C"
+    with pytest.raises(ConfigError, match="not-a-module"):
+        spec("-n", "1", "--allow-optimizer", "not-a-module", "true")

@@ -31,6 +31,7 @@ def jobs(draw):
         num_shards=draw(st.integers(0, 64)),
         slice_bytes=slice_bytes,
         payload_crc=draw(st.booleans()),
+        allowed_optimizers=draw(st.sampled_from(["", "mypkg", "mypkg.optim:Lion, other"])),
     )
 
 
@@ -95,3 +96,11 @@ def test_what_is_refused(fields, words):
 def test_settings_do_not_change():
     with pytest.raises(dataclasses.FrozenInstanceError):
         JobSettings().slice_bytes = 1
+
+
+def test_modules_of_optimizers():
+    job = JobSettings.from_env({"BIREME_ALLOWED_OPTIMIZERS": " mypkg.optim, other:Lion ,"})
+    assert job.importable_optimizers == {"mypkg.optim", "other:Lion"}
+    for text in ("my-pkg", "a:b:c", "../x", "*", "a..b", ".a"):
+        with pytest.raises(ConfigError, match="--allow-optimizer"):
+            JobSettings(allowed_optimizers=text)

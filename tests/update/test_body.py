@@ -1,13 +1,15 @@
 """An optimizer survives the way to a server, with the numbers of each key."""
 
+import sys
+
 import msgspec
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.errors import ConfigError
-from bireme.update import OptimizerSpec, needs_whole_values, spec_of, to_body
+from bireme.errors import BiremeError, ConfigError
+from bireme.update import OptimizerSpec, own_numbers, spec_of, to_body
 
 
 def over_the_wire(body):
@@ -37,6 +39,11 @@ def test_keys_declared_later_have_the_common_numbers():
     assert spec_of(to_body(spec, {"late": 3}), 3).params["lr"] == 1.0
 
 
+def test_only_keys_with_numbers_of_their_own_are_listed():
+    spec = OptimizerSpec("sgd", wd_mult={"a": 0.0}, groups={"b": {"lr": 1.0}})
+    assert set(own_numbers(to_body(spec, {"a": 1, "b": 2, "c": 3}))) == {1, 2}
+
+
 def test_parameter_groups_travel():
     weight, bias = torch.zeros(2, 2, requires_grad=True), torch.zeros(2, requires_grad=True)
     optimizer = torch.optim.SGD([{"params": [weight]}, {"params": [bias], "lr": 0.25}], lr=0.5)
@@ -61,40 +68,75 @@ def test_what_is_no_optimizer_is_refused(body):
         spec_of(body, None)
 
 
-def test_optimizers_that_look_at_whole_values():
-    whole = {name for name in dir(torch.optim) if needs_whole_values(name)}
-    assert whole == {"Adafactor", "Muon"}
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": "os:system"},
+        {"name": "SGD.__init__"},
+        {"name": "__import__"},
+        {"name": "torch.optim:SGD"},
+        {"name": "torch.optim:__builtins__"},
+        {"name": ["SGD"]},
+        {"name": "x" * 100_000},
+        {"name": "Trainer"},
+        {"params": [["lr", 0.1]]},
+        {"params": None},
+        {"params": {"__class__": 1}},
+        {"params": {"params": []}},
+        {"params": {"lr": 1 << 63}},
+        {"params": {"lr": float("inf")}},
+        {"params": {"lr": [0.1]}},
+        {"params": {"lr": {"x": 1}}},
+        {"params": {"lr": b"0.1"}},
+        {"params": {"momentum": [[[0.1]]]}},
+        {"params": {"momentum": [0.1] * 100_000}},
+        {"params": {3: 0.1}},
+        {"own": [[1, 2, 3]]},
+        {"own": [[[], {}]]},
+        {"own": 7},
+        {"own": [[7, {"lr": "a"}]]},
+        {"rescale_grad": "1"},
+        {"rescale_grad": float("nan")},
+        {"rescale_grad": [1.0]},
+    ],
+)
+def test_hostile_optimizers_are_refused(change):
+    body = {"name": "SGD", "params": {"lr": 0.1}, "rescale_grad": 1.0, "own": [], **change}
+    with pytest.raises(ConfigError):
+        spec_of(body, 7)
 
 
-def optimizers():
-    classes = (getattr(torch.optim, name) for name in dir(torch.optim))
-    return sorted(
-        each.__name__
-        for each in classes
-        if isinstance(each, type)
-        and issubclass(each, torch.optim.Optimizer)
-        and each.__name__ not in ("Optimizer", "LBFGS", "SparseAdam")
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner),
+    max_leaves=8,
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["name", "params", "own", "rescale_grad"]), anything)
+    | st.fixed_dictionaries(
+        {
+            "name": st.sampled_from(["SGD", "adam", "Muon"]),
+            "params": st.dictionaries(st.sampled_from(["lr", "betas", "momentum"]), anything),
+            "own": st.lists(st.tuples(st.integers(0, 2), anything)),
+            "rescale_grad": st.just(1.0) | anything,
+        }
     )
+)
+def test_whatever_is_sent_is_an_optimizer_or_an_error_of_ours(body):
+    try:
+        spec = spec_of(body, 1)
+    except BiremeError:
+        return
+    assert spec.build([torch.zeros(1, 1)])
 
 
-@pytest.mark.parametrize("name", optimizers())
-def test_a_cut_value_trains_as_the_whole_one_unless_the_optimizer_needs_all_of_it(name):
-    generator = torch.Generator().manual_seed(0)
-    grads = [torch.randn(6, 4, generator=generator, dtype=torch.float64) for _ in range(4)]
-    first = torch.randn(6, 4, generator=generator, dtype=torch.float64)
-    whole = trained(name, first, grads)
-    parts = [trained(name, first[rows], [g[rows] for g in grads]) for rows in halves()]
-    assert torch.allclose(whole, torch.cat(parts)) != needs_whole_values(name)
-
-
-def halves():
-    return slice(0, 2), slice(2, 6)
-
-
-def trained(name, first, grads):
-    param = first.clone()
-    optimizer = OptimizerSpec(name, {"lr": 0.1}).build([param])
-    for grad in grads:
-        param.grad = grad.clone()
-        optimizer.step()
-    return param.detach()
+def test_only_allowed_modules_are_imported(tmp_path, monkeypatch):
+    (tmp_path / "bireme_test_trap.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    body = {"name": "bireme_test_trap:Lion", "params": {}, "rescale_grad": 1.0, "own": []}
+    for allowed in ((), {"bireme_test"}, {"bireme_test_trap:Tiger"}, {"bireme_test_trap.sub"}):
+        with pytest.raises(ConfigError, match="--allow-optimizer bireme_test_trap"):
+            spec_of(body, None, allowed)
+    assert "bireme_test_trap" not in sys.modules

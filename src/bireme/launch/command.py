@@ -93,6 +93,14 @@ def _add_job_options(parser: argparse.ArgumentParser) -> None:
         help="set a variable in every process; may be repeated",
     )
     parser.add_argument(
+        "--allow-optimizer",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="let servers import MODULE for an optimizer that is not one of torch.optim; "
+        "MODULE:CLASS allows one class; may be repeated",
+    )
+    parser.add_argument(
         "--secret-file",
         default=None,
         metavar="FILE",
@@ -147,6 +155,9 @@ def job_spec(options: argparse.Namespace, env: Mapping[str, str]) -> JobSpec:
         settings = replace(settings, death_policy=DeathPolicy(options.on_worker_death))
     if options.staleness is not None:
         settings = replace(settings, staleness=options.staleness)
+    if options.allow_optimizer:
+        allowed = [settings.allowed_optimizers, *options.allow_optimizer]
+        settings = replace(settings, allowed_optimizers=",".join(filter(None, allowed)))
     command = options.arguments[1:] if options.arguments[:1] == ["--"] else options.arguments
     return JobSpec(
         command=tuple(command),

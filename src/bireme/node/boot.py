@@ -51,7 +51,7 @@ def run_node(node: NodeSettings, job: JobSettings) -> EndJob:
             core = SchedulerCore(job_config(node, job), host=_host(node), software=__version__)
         else:
             addresses = _listen_as_server(transport, node, job)
-            values = TorchSlotValues(transport.allocate)
+            values = TorchSlotValues(transport.allocate, job.importable_optimizers)
             core = ServerCore(identity_of(node, job, addresses), values)
         runtime = Runtime(
             core,

@@ -6,6 +6,7 @@ For scripts that are started by plain ``python`` and ask for a distributed store
 import logging
 import os
 import threading
+from collections.abc import Collection
 
 from bireme.core.member import Identity
 from bireme.core.scheduler import SchedulerCore
@@ -31,14 +32,16 @@ class EmbeddedCluster:
 
     Args:
         config: The job; its ``num_workers`` clients come from :meth:`client`.
+        allowed_optimizers: As for :class:`~bireme.node.values.TorchSlotValues`.
 
     Guarantees:
         Nothing but threads: no socket, file or process. The threads end when every client has
         left, or when the process ends.
     """
 
-    def __init__(self, config: JobConfig) -> None:
+    def __init__(self, config: JobConfig, allowed_optimizers: Collection[str] = ()) -> None:
         self._config = config
+        self._allowed = allowed_optimizers
         self._hub = InprocHub()
         self._threads: list[threading.Thread] = []
         self._names = ("scheduler", *(f"server{rank}" for rank in range(config.num_servers)))
@@ -72,7 +75,7 @@ class EmbeddedCluster:
     def _start_server(self, rank: int) -> None:
         transport = InprocTransport(self._hub)
         address = transport.listen(f"inproc://server{rank}")
-        values = TorchSlotValues(transport.allocate)
+        values = TorchSlotValues(transport.allocate, self._allowed)
         core = ServerCore(self._identity(Role.SERVER, rank, (address,)), values)
         runtime = Runtime(
             core, transport, scheduler=_SCHEDULER, name=f"S[{rank}]", inproc_names=self._names

@@ -8,7 +8,7 @@ from bireme.errors import ConfigError
 from bireme.node.cells import Cell
 from bireme.node.partials import DensePartial, RowsPartial
 from bireme.node.tickets import Slot
-from bireme.update import Layout, OptimizerRunner, Update, spec_of
+from bireme.update import Layout, OptimizerRunner, OptimizerSpec, Update, own_numbers, spec_of
 
 __all__ = ("StoreUpdater",)
 
@@ -17,26 +17,29 @@ class StoreUpdater:
     """Applies rounds' sums to slots with one optimizer, and keeps its state for each slot.
 
     Args:
-        body: What ``to_body`` made: a class of ``torch.optim`` and plain numbers.
+        body: What ``to_body`` made: a class's name and plain numbers.
+        allowed: What may be imported, besides ``torch.optim``.
 
     Raises:
-        ConfigError: No such optimizer, or a number that it cannot use.
+        ConfigError: No such optimizer, one that is not allowed, or a number that it cannot use.
     """
 
-    def __init__(self, body: Mapping[str, object]) -> None:
-        spec_of(body, None)
-        self._body = dict(body)
+    def __init__(self, body: Mapping[str, object], allowed: Collection[str] = ()) -> None:
+        self._allowed = allowed
+        self._specs = _Specs(body, allowed)
         self._runners: dict[int, OptimizerRunner] = {}
 
     def replace(self, body: Mapping[str, object]) -> bool:
         """Take other numbers and keep the state, if the class is the same; else change nothing."""
-        spec_of(body, None)
-        if body.get("name") != self._body.get("name"):
+        specs = _Specs(body, self._allowed)
+        if specs.name != self._specs.name:
             return False
-        fresh = {key_id: OptimizerRunner(spec_of(body, key_id)) for key_id in self._runners}
+        fresh = {key_id: OptimizerRunner(specs.of(key_id)) for key_id in self._runners}
+        for key_id, runner in fresh.items():
+            self._runners[key_id].check_take_over(runner)
         for key_id, runner in fresh.items():
             self._runners[key_id].take_over(runner)
-        self._body = dict(body)
+        self._specs = specs
         return True
 
     def check(self, cell: Cell, *, rows: bool) -> None:
@@ -55,8 +58,8 @@ class StoreUpdater:
         param = cell.parameter()
         try:
             self._runner(key_id).apply([Update(index, _gradient(param, total), param)])
-        except (RuntimeError, ValueError, TypeError, KeyError) as error:
-            raise ConfigError(f"torch.optim.{self._body['name']} failed: {error}") from error
+        except Exception as error:  # a class by import path may raise anything
+            raise ConfigError(f"{self._specs.title} failed: {error}") from error
         cell.changed()
 
     def states(self, slots: Collection[Slot]) -> dict[Slot, Mapping[str, object]]:
@@ -95,9 +98,38 @@ class StoreUpdater:
     def _runner(self, key_id: int) -> OptimizerRunner:
         runner = self._runners.get(key_id)
         if runner is None:
-            runner = OptimizerRunner(spec_of(self._body, key_id))
+            runner = OptimizerRunner(self._specs.of(key_id))
             self._runners[key_id] = runner
         return runner
+
+
+class _Specs:
+    """The optimizer of each key, checked once for all keys that have the same numbers."""
+
+    def __init__(self, body: Mapping[str, object], allowed: Collection[str]) -> None:
+        self._body = dict(body)
+        self._allowed = allowed
+        self._common = spec_of(body, None, allowed)
+        self._special = own_numbers(body)
+        self._by_key: dict[int, OptimizerSpec] = {}
+
+    @property
+    def name(self) -> str:
+        """The class's name."""
+        return self._common.name
+
+    @property
+    def title(self) -> str:
+        """The class as messages name it."""
+        return self._common.title
+
+    def of(self, key_id: int) -> OptimizerSpec:
+        """Return the optimizer of a key."""
+        if key_id not in self._special:
+            return self._common
+        if key_id not in self._by_key:
+            self._by_key[key_id] = spec_of(self._body, key_id, self._allowed)
+        return self._by_key[key_id]
 
 
 def _gradient(param: torch.Tensor, total: DensePartial | RowsPartial) -> torch.Tensor:

@@ -1,12 +1,12 @@
 """A server's arithmetic over torch: what `bireme.core.server` is given to compute with."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import cast
 
 import torch
 
 from bireme.core.values import Answer
-from bireme.errors import ConfigError, StateError, UnsupportedError
+from bireme.errors import BiremeError, ConfigError, StateError, UnsupportedError
 from bireme.node.cells import Cell
 from bireme.node.encodings import RAW, decoder
 from bireme.node.memory import Held, bytes_of, tensor_over
@@ -27,14 +27,19 @@ class TorchSlotValues:
     Args:
         allocate: Makes memory that frames can be sent from with the fewest copies
             (`bireme.transport.base.Transport.allocate`).
+        allowed_optimizers: What may be imported as an optimizer, besides those of `torch.optim`:
+            modules, and single classes as ``module:Class``.
 
     Guarantees:
         Those of `bireme.core.values.SlotValues`. Without an optimizer it holds, besides the
         values, only the sums of open rounds.
     """
 
-    def __init__(self, allocate: Callable[[int], Buffer]) -> None:
+    def __init__(
+        self, allocate: Callable[[int], Buffer], allowed_optimizers: Collection[str] = ()
+    ) -> None:
         self._allocate = allocate
+        self._allowed = frozenset(allowed_optimizers)
         self._sheets = Sheets(allocate)
         self._updaters: dict[int, StoreUpdater] = {}
         self._cells: dict[tuple[int, int], Cell] = {}
@@ -184,6 +189,18 @@ class TorchSlotValues:
         self, store: int, command: CommandKind, body: dict[str, object], payload: object
     ) -> Answer:
         """Do what a worker asked for and return the answer."""
+        try:
+            return self._obey(store, command, body, payload)
+        except BiremeError:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            # A worker's mistake must not end a server.
+            text = f"the command {command.value!r} was sent with what it cannot use: {error!r}"
+            raise ConfigError(text) from error
+
+    def _obey(
+        self, store: int, command: CommandKind, body: dict[str, object], payload: object
+    ) -> Answer:
         if command is CommandKind.SET_OPTIMIZER:
             self._set_optimizer(store, body)
             return {}, None, 0
@@ -203,7 +220,7 @@ class TorchSlotValues:
                 if cell.store == store:
                     cell.drop_parameter()
         elif updater is None or not updater.replace(body):
-            self._updaters[store] = StoreUpdater(body)
+            self._updaters[store] = StoreUpdater(body, self._allowed)
 
     def _load(self, store: int, body: Mapping[str, object], payload: memoryview) -> None:
         mine = {slot: cell for slot, cell in self._cells.items() if cell.store == store}

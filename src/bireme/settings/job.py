@@ -4,6 +4,7 @@ A launcher gives every process the same. Where nodes could disagree, the schedul
 count: it tells them to the others when the job starts.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -14,6 +15,9 @@ from bireme.settings.variables import check_fields, env, read_fields, write_fiel
 from bireme.types.choices import DeathPolicy
 
 __all__ = ("JobSettings", "TransportChoice")
+
+_NAME = r"[A-Za-z_]\w*"
+_IMPORTABLE = re.compile(rf"{_NAME}(\.{_NAME})*(:{_NAME})?", re.ASCII)
 
 
 class TransportChoice(StrEnum):
@@ -107,9 +111,19 @@ class JobSettings:
     payload_crc: bool = field(default=False, metadata=env("BIREME_PAYLOAD_CRC"))
     """Whether payloads carry a checksum beyond TCP's own. Headers and messages always do. Off,
     because it reads every byte once more at both ends."""
+    allowed_optimizers: str = field(default="", metadata=env("BIREME_ALLOWED_OPTIMIZERS"))
+    """What servers may import when a worker asks for an optimizer that is not one of `torch.optim`:
+    modules such as `mypkg.optim`, and single classes as `mypkg.optim:Lion`, separated by commas.
+    Importing a module runs its code, so name only what you trust."""
 
     def __post_init__(self) -> None:
         check_fields(self)
+        for name in self.importable_optimizers:
+            if not _IMPORTABLE.fullmatch(name):
+                raise ConfigError(
+                    "allowed_optimizers (BIREME_ALLOWED_OPTIMIZERS, --allow-optimizer) must be "
+                    f"modules, or classes as 'module:Class', separated by commas; got {name!r}"
+                )
         if self.heartbeat_timeout_s < 2 * self.heartbeat_interval_s:
             raise ConfigError(
                 "heartbeat_timeout_s must be at least twice heartbeat_interval_s "
@@ -124,6 +138,13 @@ class JobSettings:
             raise ConfigError(
                 f"window_bytes must be >= slice_bytes ({self.slice_bytes}), got {self.window_bytes}"
             )
+
+    @property
+    def importable_optimizers(self) -> frozenset[str]:
+        """The parts of ``allowed_optimizers``."""
+        return frozenset(
+            each.strip() for each in self.allowed_optimizers.split(",") if each.strip()
+        )
 
     @classmethod
     def from_env(cls, mapping: Mapping[str, str]) -> "JobSettings":

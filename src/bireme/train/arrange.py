@@ -15,8 +15,9 @@ any, ``dist_async`` or ``dist_bounded``   used       on the servers; elsewhere i
 
 In one process the optimizer runs here unless asked otherwise, because it is the caller's own
 object: clipping between merge and update, closures, hooks and ``state_dict`` then work as in plain
-torch. On servers it runs once for all workers. An optimizer that no server can run (LBFGS, or a
-class that is not of ``torch.optim``) runs here over a synchronous store.
+torch. On servers it runs once for all workers. An optimizer that no server can run (LBFGS), or that
+servers run only where the job allows it (a class that is not of ``torch.optim``), runs here over a
+synchronous store unless asked otherwise.
 """
 
 from collections.abc import Mapping
@@ -34,6 +35,7 @@ from bireme.train.mode import Mode
 from bireme.train.plain_update import PlainUpdate
 from bireme.train.store_update import StoreUpdate, check_runs_in_store
 from bireme.train.worker_update import WorkerUpdate
+from bireme.update.classes import is_of_torch, name_of
 
 __all__ = ("Compression", "Wish", "arrange")
 
@@ -163,9 +165,9 @@ def _updates_on_store(
         return bool(wanted)
     try:
         check_runs_in_store(optimizer, store)
+        return is_of_torch(name_of(type(optimizer)))
     except UnsupportedError:
         return False
-    return True
 
 
 def _params(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:

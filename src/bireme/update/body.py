@@ -1,27 +1,14 @@
 """An optimizer as plain data, on its way from a worker to the servers."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from bireme.errors import ConfigError
 from bireme.types.keys import Key
+from bireme.update.classes import check_allowed
 from bireme.update.spec import OptimizerSpec, Plain
 
-__all__ = ("needs_whole_values", "spec_of", "to_body")
-
-_WHOLE = frozenset({"Adafactor", "Muon"})
-
-
-def needs_whole_values(name: str) -> bool:
-    """Return whether an optimizer of ``torch.optim`` computes over a whole value at once.
-
-    Such a value must not be cut over servers: a part's norm or factors are not the whole's.
-
-    Example:
-        >>> needs_whole_values("Muon"), needs_whole_values("Adam")
-        (True, False)
-    """
-    return name in _WHOLE
+__all__ = ("own_numbers", "spec_of", "to_body")
 
 
 def to_body(spec: OptimizerSpec, key_ids: Mapping[Key, int]) -> dict[str, object]:
@@ -46,23 +33,44 @@ def to_body(spec: OptimizerSpec, key_ids: Mapping[Key, int]) -> dict[str, object
     }
 
 
-def spec_of(body: Mapping[str, Any], key_id: int | None) -> OptimizerSpec:
+def spec_of(
+    body: Mapping[str, Any], key_id: int | None, allowed: Collection[str] = ()
+) -> OptimizerSpec:
     """Return the optimizer of one key, with all its numbers checked.
 
     Args:
         body: What :func:`to_body` made, by way of a peer.
         key_id: The key; ``None`` for the numbers that keys have by default.
+        allowed: What may be imported, besides ``torch.optim``: modules and ``module:Class``.
 
     Raises:
-        ConfigError: The body is no such thing, or torch refuses a number.
+        ConfigError: The body is no such thing, its class is not allowed, or torch refuses a
+            number.
+    """
+    own = own_numbers(body)
+    try:
+        name, rescale_grad = body["name"], body["rescale_grad"]
+        params = own[key_id] if key_id in own else body["params"]
+    except (KeyError, TypeError) as error:
+        raise ConfigError(f"an optimizer was sent that cannot be read: {error!r}") from error
+    check_allowed(name, allowed)
+    return OptimizerSpec(name, params, rescale_grad=rescale_grad)
+
+
+def own_numbers(body: Mapping[str, Any]) -> dict[int | None, Any]:
+    """Return the numbers, not checked, of the keys that have some of their own.
+
+    Raises:
+        ConfigError: They cannot be read.
+
+    Example:
+        >>> own_numbers(to_body(OptimizerSpec("sgd", lr_mult={"b": 0.0}), {"a": 1, "b": 2})).keys()
+        dict_keys([2])
     """
     try:
-        own = {number: params for number, params in body["own"]}
-        name, shared, rescale_grad = body["name"], body["params"], body["rescale_grad"]
-        params = own.get(key_id, shared)
+        return {number: params for number, params in body["own"]}
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"an optimizer was sent that cannot be read: {error!r}") from error
-    return OptimizerSpec(name, params, rescale_grad=rescale_grad)
 
 
 def _listed(arguments: Mapping[str, Plain]) -> dict[str, object]:

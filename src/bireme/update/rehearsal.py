@@ -65,7 +65,7 @@ class Form:
                 optimizer.param_groups[0].update(arguments)
                 value.grad = grad.clone()
                 optimizer.step()
-        except (RuntimeError, ValueError, TypeError, KeyError) as error:
+        except Exception as error:  # a class by import path may raise anything
             raise self._refusal(spec, key, first == then, error) from error
 
     def _refusal(
@@ -73,12 +73,12 @@ class Form:
     ) -> UnsupportedError:
         if not steady:
             return UnsupportedError(
-                f"key {key!r}: torch.optim.{spec.name} cannot change these hyper-parameters and "
+                f"key {key!r}: {spec.title} cannot change these hyper-parameters and "
                 f"keep its state ({error!r}); set_updater(None) first, which drops the state"
             )
         kinds = ("dense", "row-sparse")
         return UnsupportedError(
-            f"key {key!r}: torch.optim.{spec.name} cannot apply a {kinds[self.sparse_grad]} "
+            f"key {key!r}: {spec.title} cannot apply a {kinds[self.sparse_grad]} "
             f"gradient to a {kinds[self.sparse_value]} value of {self.num_dims} dimensions and "
             f"type {self.dtype} ({error}); push {kinds[not self.sparse_grad]} gradients or "
             "choose another optimizer"

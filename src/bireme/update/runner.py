@@ -91,10 +91,18 @@ class OptimizerRunner:
         """
         if other._spec.name != self._spec.name:
             return False
-        self._rehearse_change(other._spec)
+        self.check_take_over(other)
         self._live = other._live
         self._change(other._spec)
         return True
+
+    def check_take_over(self, other: "OptimizerRunner") -> None:
+        """Refuse hyper-parameters of the same class with which the state cannot be used.
+
+        Raises:
+            UnsupportedError: The state was made without something that the new ones need.
+        """
+        self._rehearse_change(other._spec)
 
     def check(self, key: Key, layout: Layout, row_sparse: bool) -> None:
         """Refuse a gradient that the optimizer cannot apply to such a value.
@@ -108,6 +116,8 @@ class OptimizerRunner:
                 f"key {key!r} holds {layout.dtype}, which no optimizer can update; keep it in a "
                 "store without one"
             )
+        if self._live is not None:
+            self._spec.check_covers(key)
         form = Form(layout.dtype, len(layout.shape), layout.row_sparse, row_sparse)
         arguments = self._numbers.of(key)
         if (form, arguments.structure) not in self._rehearsed:

@@ -1,25 +1,21 @@
-"""Optimizers as plain values: a name from ``torch.optim`` and numbers, so that they can travel.
+"""Optimizers as plain values: a class by name and numbers, so that they can travel.
 
 Users write one or take it from a torch optimizer; stores give it to an
 :class:`~bireme.update.runner.OptimizerRunner`.
 """
 
-import inspect
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 
 from bireme.errors import ConfigError, UnsupportedError
 from bireme.types.keys import Key
+from bireme.update.classes import arguments_of, canonical_name, class_named, name_of
+from bireme.update.numbers import Plain, factors, number, to_plain
 
 __all__ = ("OptimizerSpec", "Plain")
-
-Plain: TypeAlias = bool | int | float | str | tuple[float | None, ...] | None
-"""What a hyper-parameter may be."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +23,10 @@ class OptimizerSpec:
     """An optimizer for a store to run, described by plain values.
 
     Args:
-        name: A class of ``torch.optim``, in any case: ``"sgd"``, ``"AdamW"``.
-        params: Its arguments, such as ``{"lr": 0.1}``; torch's defaults for the rest.
+        name: A class of ``torch.optim``, in any case: ``"sgd"``, ``"AdamW"``. Or another one by
+            its import path: ``"mypkg.optim:Lion"``. Servers import it only when the job allows
+            its module (``bireme run --allow-optimizer mypkg.optim``).
+        params: Its arguments, such as ``{"lr": 0.1}``; the class's defaults for the rest.
         lr_mult: Factor on ``lr`` for some keys, >= 0.
         wd_mult: Factor on ``weight_decay`` for some keys, >= 0.
         groups: Arguments that differ for some keys, as torch's parameter groups do.
@@ -55,16 +53,18 @@ class OptimizerSpec:
     rescale_grad: float = 1.0
 
     def __post_init__(self) -> None:
-        cls = _class_named(self.name)
-        object.__setattr__(self, "name", cls.__name__)
-        object.__setattr__(self, "params", _plain(cls, self.params))
-        groups = {key: _plain(cls, params) for key, params in self.groups.items()}
+        cls = class_named(self.name)
+        object.__setattr__(self, "name", canonical_name(self.name))
+        object.__setattr__(self, "params", _plain(self.name, cls, self.params))
+        if not isinstance(self.groups, Mapping):
+            raise ConfigError(f"groups must map keys to arguments, got {self.groups!r:.60}")
+        groups = {key: _plain(self.name, cls, params) for key, params in self.groups.items()}
         object.__setattr__(self, "groups", groups)
-        for what in ("lr_mult", "wd_mult"):
-            object.__setattr__(self, what, _factors(what, getattr(self, what)))
-        if "weight_decay" not in _arguments(cls) and self.wd_mult:
-            raise ConfigError(f"{self.name} has no weight_decay, so wd_mult means nothing to it")
-        object.__setattr__(self, "rescale_grad", _number("rescale_grad", self.rescale_grad))
+        for what, argument in (("lr_mult", "lr"), ("wd_mult", "weight_decay")):
+            object.__setattr__(self, what, factors(what, getattr(self, what)))
+            if getattr(self, what) and argument not in arguments_of(cls).names:
+                raise ConfigError(f"{self.name} has no {argument}: {what} means nothing to it")
+        object.__setattr__(self, "rescale_grad", number("rescale_grad", self.rescale_grad))
         tried: set[object] = set()
         for key in (None, *groups, *self.lr_mult, *self.wd_mult):
             numbers = tuple(self.arguments(key).items())
@@ -74,24 +74,41 @@ class OptimizerSpec:
 
     @property
     def optimizer_class(self) -> type[torch.optim.Optimizer]:
-        """The class of ``torch.optim`` that the spec names."""
-        return _class_named(self.name)
+        """The class that the spec names."""
+        return class_named(self.name)
+
+    @property
+    def title(self) -> str:
+        """The class as messages name it: ``torch.optim.SGD``, ``mypkg.optim:Lion``."""
+        return self.name if ":" in self.name else f"torch.optim.{self.name}"
 
     def arguments(self, key: Key | None) -> dict[str, Plain]:
         """Return every constructor argument for ``key``, defaults and multipliers included."""
-        params: dict[str, Any] = {**_arguments(self.optimizer_class), **self.params}
+        params: dict[str, Any] = {**arguments_of(self.optimizer_class).defaults, **self.params}
         if key is None:
             return params
         params.update(self.groups.get(key, {}))
-        if key in self.lr_mult:
-            params["lr"] *= self.lr_mult[key]
-        if key in self.wd_mult:
-            params["weight_decay"] *= self.wd_mult[key]
+        for argument, given in (("lr", self.lr_mult), ("weight_decay", self.wd_mult)):
+            if key in given:
+                params[argument] = _multiplied(self.title, argument, params, given[key])
         return params
+
+    def check_covers(self, key: Key) -> None:
+        """Refuse a key that none of a torch optimizer's different groups holds.
+
+        Raises:
+            ConfigError: There are groups by key, and ``key`` is in none.
+        """
+        if self.groups and key not in self.groups:
+            raise ConfigError(
+                f"key {key!r} is none of the optimizer's parameters, whose groups differ: it has "
+                f"{', '.join(map(repr, list(self.groups)[:20]))}; give keys the parameters' names"
+            )
 
     def describes(self, optimizer: torch.optim.Optimizer) -> bool:
         """Return whether :meth:`from_optimizer` without keys would return the same numbers."""
-        return not self.groups and all(group == self.params for group in _groups(optimizer))
+        params, groups = _numbers_of(optimizer, None)
+        return (self.params, self.groups) == (params, groups)
 
     def build(
         self, params: Sequence[torch.Tensor], key: Key | None = None
@@ -102,11 +119,17 @@ class OptimizerSpec:
             ConfigError: torch refuses an argument or a parameter.
         """
         arguments = self.arguments(key)
+        # Some constructors refuse a rate of 0, which schedulers reach all the same.
+        is_still = arguments.get("lr") == 0
+        first = {**arguments, "lr": 1e-3} if is_still else arguments
         try:
-            return self.optimizer_class(params, **arguments)  # type: ignore[arg-type]
-        except (TypeError, ValueError, RuntimeError) as error:
+            optimizer = self.optimizer_class(params, **first)  # type: ignore[arg-type]
+        except Exception as error:  # a class by import path may raise anything
             where = "" if key is None else f" for key {key!r}"
-            raise ConfigError(f"torch.optim.{self.name}{where}: {error}") from error
+            raise ConfigError(f"{self.title}{where}: {error}") from error
+        if is_still:
+            optimizer.param_groups[0]["lr"] = arguments["lr"]
+        return optimizer
 
     @classmethod
     def from_optimizer(
@@ -115,12 +138,14 @@ class OptimizerSpec:
         """Describe a torch optimizer; its state is not taken over.
 
         Args:
-            optimizer: An instance of a class of ``torch.optim``.
+            optimizer: An instance of a class of ``torch.optim``, or of another one that can be
+                imported.
             keys: The key of every parameter, in the order of the optimizer's groups. Needed when
-                the groups differ.
+                the groups differ, unless the optimizer knows its parameters' names
+                (``SGD(model.named_parameters())``): those are the keys then.
 
         Raises:
-            UnsupportedError: The class is not one of ``torch.optim``, or cannot run in a store.
+            UnsupportedError: The class has no import path, or cannot run in a store.
             ConfigError: Groups differ and ``keys`` is missing, or its length is wrong.
 
         Example:
@@ -128,25 +153,22 @@ class OptimizerSpec:
             >>> OptimizerSpec.from_optimizer(torch.optim.SGD([weight], lr=0.5)).params["lr"]
             0.5
         """
-        kind = type(optimizer)
-        if getattr(torch.optim, kind.__name__, None) is not kind:
-            raise UnsupportedError(
-                f"{kind.__module__}.{kind.__qualname__} is not a class of torch.optim, so it "
-                "cannot be described by a name and numbers; use set_updater, or update on the "
-                "worker (update_on_kvstore=False)"
-            )
-        groups = _groups(optimizer)
-        if all(group == groups[0] for group in groups):
-            return cls(kind.__name__, groups[0])
-        return cls(kind.__name__, groups[0], groups=_by_key(optimizer, groups, keys))
+        params, groups = _numbers_of(optimizer, keys)
+        return cls(name_of(type(optimizer)), params, groups=groups)
 
 
-def _groups(optimizer: torch.optim.Optimizer) -> list[dict[str, Plain]]:
-    names = _arguments(_class_named(type(optimizer).__name__))
-    return [
-        {name: _to_plain(group[name]) for name in names if name in group}
+def _numbers_of(
+    optimizer: torch.optim.Optimizer, keys: Sequence[Key] | None
+) -> tuple[dict[str, Plain], dict[Key, Mapping[str, Plain]]]:
+    """Return the common numbers, and those of each key where groups differ."""
+    names = arguments_of(type(optimizer)).names
+    groups = [
+        {name: to_plain(name, group[name]) for name in names if name in group}
         for group in optimizer.param_groups
     ]
+    if all(group == groups[0] for group in groups):
+        return groups[0], {}
+    return groups[0], _by_key(optimizer, groups, keys)
 
 
 def _by_key(
@@ -155,98 +177,40 @@ def _by_key(
     keys: Sequence[Key] | None,
 ) -> dict[Key, Mapping[str, Plain]]:
     sizes = [len(group["params"]) for group in optimizer.param_groups]
+    if keys is None and all("param_names" in group for group in optimizer.param_groups):
+        keys = [name for group in optimizer.param_groups for name in group["param_names"]]
     if keys is None or len(keys) != sum(sizes):
         given = "none" if keys is None else str(len(keys))
         raise ConfigError(
-            f"the optimizer has {len(sizes)} parameter groups that differ, so "
-            f"OptimizerSpec.from_optimizer needs the {sum(sizes)} keys of its parameters, in "
-            f"order; got {given}"
+            f"the optimizer has {len(sizes)} parameter groups that differ, so the {sum(sizes)} "
+            f"keys of its parameters are needed, in order; got {given}. Give it named parameters, "
+            "whose names are keys then (torch.optim.SGD(model.named_parameters(), ...)), or set "
+            "OptimizerSpec.from_optimizer(optimizer, keys)"
         )
     owners = [group for group, size in zip(groups, sizes, strict=True) for _ in range(size)]
     return dict(zip(keys, owners, strict=True))
 
 
-@cache
-def _classes() -> Mapping[str, type[torch.optim.Optimizer]]:
-    found = (getattr(torch.optim, name) for name in dir(torch.optim))
-    return {
-        each.__name__.lower(): each
-        for each in found
-        if isinstance(each, type)
-        and issubclass(each, torch.optim.Optimizer)
-        and each is not torch.optim.Optimizer
-    }
-
-
-def _class_named(name: str) -> type[torch.optim.Optimizer]:
-    if not isinstance(name, str) or name.lower() not in _classes():
-        valid = ", ".join(sorted(each.__name__ for each in _classes().values()))
-        raise ConfigError(f"torch.optim has no optimizer {name!r}; it has {valid}")
-    if name.lower() == "lbfgs":
-        raise UnsupportedError(
-            "LBFGS needs a closure that computes the loss again, which a store cannot call; "
-            "update on the worker"
-        )
-    return _classes()[name.lower()]
-
-
-def _arguments(cls: type[torch.optim.Optimizer]) -> Mapping[str, object]:
-    return _arguments_of(cls.__name__)
-
-
-@cache
-def _arguments_of(name: str) -> Mapping[str, object]:
-    parameters = inspect.signature(_class_named(name)).parameters
-    return {name: each.default for name, each in parameters.items() if name != "params"}
-
-
-def _plain(cls: type[torch.optim.Optimizer], params: Mapping[str, Plain]) -> dict[str, Plain]:
-    known = _arguments(cls)
-    for name, value in params.items():
+def _plain(
+    title: str, cls: type[torch.optim.Optimizer], params: Mapping[str, Plain]
+) -> dict[str, Plain]:
+    known = arguments_of(cls).names
+    if not isinstance(params, Mapping):
+        raise ConfigError(f"an optimizer's params must map names to values, got {params!r:.60}")
+    for name in params:
         if name not in known:
-            raise ConfigError(
-                f"torch.optim.{cls.__name__} has no argument {name!r}; it has {', '.join(known)}"
-            )
-        _check_plain(name, value)
+            raise ConfigError(f"{title} has no argument {name!r:.60}; it has {', '.join(known)}")
     for name in ("differentiable", "capturable"):
         if params.get(name):
             raise UnsupportedError(f"a store's updates cannot be {name}; leave {name}=True out")
-    return {name: _to_plain(value) for name, value in params.items()}
+    return {name: to_plain(name, value) for name, value in params.items()}
 
 
-def _check_plain(name: str, value: object) -> None:
-    if isinstance(value, (tuple, list)):
-        for each in value:
-            _check_plain(name, each)
-    elif isinstance(value, torch.Tensor):
-        _check_plain(name, value.item())
-    elif isinstance(value, float) and not math.isfinite(value):
-        raise ConfigError(f"{name} must be finite, got {value!r}")
-    elif value is not None and not isinstance(value, (bool, int, float, str)):
-        raise ConfigError(
-            f"{name} must be a number, a string or a tuple of numbers, got {value!r:.60}"
-        )
-
-
-def _to_plain(value: object) -> Plain:
-    if isinstance(value, torch.Tensor):
-        value = value.item()
-    if isinstance(value, (tuple, list)):
-        return tuple(_to_plain(each) for each in value)  # type: ignore[misc]
-    return value  # type: ignore[return-value]
-
-
-def _number(what: str, value: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise ConfigError(f"{what} must be a finite number, got {value!r}")
-    return float(value)
-
-
-def _factors(what: str, factors: Mapping[Key, float]) -> dict[Key, float]:
-    for key, factor in factors.items():
-        if _number(f"{what} of key {key!r}", factor) < 0:
-            raise ConfigError(f"{what} of key {key!r} must be >= 0, got {factor!r}")
-    return dict(factors)
+def _multiplied(title: str, name: str, params: Mapping[str, Any], factor: float) -> float:
+    value = params.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigError(f"{title} has no number {name} to multiply by {factor}: {value!r:.60}")
+    return value * factor
 
 
 def _probe_parameter() -> torch.Tensor:

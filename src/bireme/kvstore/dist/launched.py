@@ -111,7 +111,7 @@ def _patient() -> Iterator[None]:
 
 
 def _embedded(kind: str, job: JobSettings, options: DistOptions) -> DistStore:
-    cluster = EmbeddedCluster(embedded_config(job))
+    cluster = EmbeddedCluster(embedded_config(job), job.importable_optimizers)
     session = Session(
         cluster.client(0),
         start_timeout_s=job.start_timeout_s,

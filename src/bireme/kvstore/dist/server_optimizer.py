@@ -63,19 +63,26 @@ class ServerOptimizer:
         """
         runner = OptimizerRunner(optimizer)
         spec = runner.spec
-        live = None if isinstance(optimizer, OptimizerSpec) else optimizer
+        refusal: BiremeError | None = None
         with self._lock:
-            whole = needs_whole_values(spec.name)
-            if whole:
-                self._refuse_cut_keys(spec)
             is_other = self._spec is None or self._spec.name != spec.name
-            self._send(spec)
-            self._adopt(spec, runner)
-            self._live = live
-            self._directory.splittable = not whole
+            try:
+                self._refuse_cut_keys(spec)
+                self._send(spec)
+            except BiremeError as error:
+                if not is_other:
+                    raise
+                refusal = error
         if is_other:
-            # Whatever any worker pushes from now on meets this optimizer.
-            self._agreement.meet()
+            # A meeting: whatever any worker pushes from now on meets this optimizer. And if the
+            # servers refuse it, every worker knows.
+            self._agreement.share_outcome(refusal)
+        if refusal is not None:
+            raise refusal
+        with self._lock:
+            self._adopt(spec, runner)
+            self._live = None if isinstance(optimizer, OptimizerSpec) else optimizer
+            self._directory.splittable = not needs_whole_values(spec)
 
     def remove(self) -> None:
         """Let a push assign again; every worker calls it."""
@@ -95,6 +102,7 @@ class ServerOptimizer:
             spec = self._spec
             if self._live is not None and not spec.describes(self._live):
                 fresh = OptimizerRunner(self._live)
+                self._refuse_cut_keys(fresh.spec)
                 self._send(fresh.spec)
                 self._adopt(fresh.spec, fresh)
             elif spec.groups or spec.lr_mult or spec.wd_mult:
@@ -118,6 +126,7 @@ class ServerOptimizer:
             return
         for push in pushes:
             if (push.entry.key, push.row_sparse) not in self._passed:
+                # Covered as well by the groups of a torch optimizer, if it has different ones.
                 runner.check(push.entry.key, _on_server(push.entry), push.row_sparse)
                 self._passed.add((push.entry.key, push.row_sparse))
 
@@ -198,10 +207,12 @@ class ServerOptimizer:
         self._sent = (len(entries), body)
 
     def _refuse_cut_keys(self, spec: OptimizerSpec) -> None:
+        if not needs_whole_values(spec):
+            return
         for entry in self._directory.all():
             if len(entry.spans) > 1:
                 raise StateError(
-                    f"torch.optim.{spec.name} needs whole values, but key {entry.key!r} is cut "
+                    f"{spec.title} needs whole values, but key {entry.key!r} is cut "
                     "over servers already; call set_optimizer before init"
                 )
 
