@@ -51,14 +51,17 @@ def troubles(draw, kinds, most):
     return plan
 
 
+APART = st.sampled_from([None, 2, 3, 5])
+
+
 def of_workers(plan, num_workers):
     return [each for each in plan if each.node.rank < num_workers]
 
 
 @settings(max_examples=25, phases=QUICK)
-@given(FAULTS, WORKERS, SERVERS, st.booleans(), st.integers(0, 10_000))
-def test_a_rough_network_changes_no_bit(faults, num_workers, num_servers, pushpull, seed):
-    training = Training(num_steps=4, pushpull=pushpull, change_rate_at=2)
+@given(FAULTS, WORKERS, SERVERS, st.booleans(), APART, st.integers(0, 10_000))
+def test_a_rough_network_changes_no_bit(faults, num_workers, num_servers, pushpull, apart, seed):
+    training = Training(num_steps=6, pushpull=pushpull, change_rate_at=3, apart_every=apart)
     cluster = run_job(
         training, num_workers=num_workers, num_servers=num_servers, faults=faults, seed=seed
     )
@@ -74,10 +77,13 @@ def test_a_rough_network_changes_no_bit(faults, num_workers, num_servers, pushpu
     st.integers(1, 2),
     troubles([Trouble.CRASH, Trouble.CUT, Trouble.FREEZE], 5),
     st.booleans(),
+    APART,
     st.integers(0, 10_000),
 )
-def test_replaced_workers_change_no_bit(faults, num_workers, num_servers, plan, pushpull, seed):
-    training = Training(num_steps=5, pushpull=pushpull, change_rate_at=2)
+def test_replaced_workers_change_no_bit(
+    faults, num_workers, num_servers, plan, pushpull, apart, seed
+):
+    training = Training(num_steps=6, pushpull=pushpull, change_rate_at=3, apart_every=apart)
     cluster = run_job(
         training,
         num_workers=num_workers,
@@ -98,13 +104,16 @@ def test_replaced_workers_change_no_bit(faults, num_workers, num_servers, plan, 
     st.integers(2, 4),
     troubles([Trouble.CRASH, Trouble.CUT], 4),
     st.sampled_from([DeathPolicy.WAIT, DeathPolicy.CONTINUE]),
+    APART,
     st.integers(0, 10_000),
 )
 def test_each_contribution_counts_once_in_the_canonical_order(
-    faults, num_workers, plan, policy, seed
+    faults, num_workers, plan, policy, apart, seed
 ):
     counted = Counted(num_workers)
-    training = Training(num_steps=5, length=counted.length, rate=None, gradient=counted)
+    training = Training(
+        num_steps=5, length=counted.length, rate=None, gradient=counted, apart_every=apart
+    )
     cluster = run_job(
         training,
         num_workers=num_workers,

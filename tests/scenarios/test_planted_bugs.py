@@ -14,6 +14,7 @@ from tests.scenarios.test_live_changes import pipelined_job
 from bireme.consistency.sync import SyncLedger
 from bireme.core import server
 from bireme.core.desk import Desk
+from bireme.core.groups import Groups
 from bireme.core.lanes import Lanes
 from bireme.core.shelf import Shelf
 from bireme.core.tree import Tree
@@ -29,6 +30,13 @@ def sync_job(seed):
     cluster = run_job(
         training, faults=ROUGH, seed=seed, policy=DeathPolicy.WAIT, plan=plan, until_s=60.0
     )
+    check_ended_well(cluster)
+    check_like_reference(cluster, training)
+
+
+def changing_job(seed):
+    training = Training(num_steps=6, rate=None, pushpull=bool(seed % 2), apart_every=3)
+    cluster = run_job(training, faults=ROUGH, seed=seed, until_s=60.0)
     check_ended_well(cluster)
     check_like_reference(cluster, training)
 
@@ -92,6 +100,27 @@ def no_fence_around_commands(patch):
     patch.setattr(Lanes, "command", lambda self, request: self._commands.append(request))
 
 
+def a_parted_group_forgets_its_open_round(patch):
+    part = Groups.part
+
+    def forgetful(self, group):
+        part(self, group)
+        for slot in group.members:
+            slot.ledger.seen = 0
+            slot.partials.clear()
+
+    patch.setattr(Groups, "part", forgetful)
+
+
+def groups_are_never_parted_for_single_pushes(patch):
+    patch.setattr(Groups, "part", lambda self, group: None)
+
+
+GROUP_BUGS = [
+    a_parted_group_forgets_its_open_round,
+    groups_are_never_parted_for_single_pushes,
+]
+
 SYNC_BUGS = [
     no_memory_of_the_open_round,
     acknowledged_before_complete,
@@ -107,6 +136,7 @@ SYNC_BUGS = [
 @pytest.mark.parametrize("seed", range(8))
 def test_the_jobs_are_sound_without_a_bug(seed):
     sync_job(seed)
+    changing_job(seed)
     async_job(seed)
 
 
@@ -114,6 +144,12 @@ def test_the_jobs_are_sound_without_a_bug(seed):
 @pytest.mark.parametrize("plant", SYNC_BUGS, ids=lambda plant: plant.__name__)
 def test_a_planted_bug_is_found_in_sync_training(plant, monkeypatch):
     assert found(plant, monkeypatch, sync_job)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plant", GROUP_BUGS, ids=lambda plant: plant.__name__)
+def test_a_planted_bug_is_found_where_groups_come_and_go(plant, monkeypatch):
+    assert found(plant, monkeypatch, changing_job)
 
 
 @pytest.mark.slow

@@ -11,6 +11,10 @@ class SyncLedger:
     A worker's push number is the round that it counts for, and a worker is at most one round
     ahead of the slowest: its push is acknowledged when the round is complete.
 
+    Args:
+        version: Rounds that are complete.
+        seen: The ranks that have contributed to the open round.
+
     Example:
         >>> ledger = SyncLedger()
         >>> ledger.record(0); ledger.ready(0b11), ledger.expected(0), ledger.expected(1)
@@ -25,31 +29,32 @@ class SyncLedger:
         when all workers have pushed), counting senders where it counts requests.
     """
 
-    __slots__ = ("_seen", "version")
+    __slots__ = ("seen", "version")
 
     pools: ClassVar[bool] = True
     needs_updater: ClassVar[bool] = False
 
-    def __init__(self) -> None:
-        self.version = 0
-        self._seen = 0
+    def __init__(self, version: int = 0, seen: int = 0) -> None:
+        self.version = version
+        self.seen = seen
+        """The ranks that have contributed to the open round."""
 
     def expected(self, rank: int) -> int:
         """Return the number that the next contribution of ``rank`` must carry."""
-        return self.version + (self._seen >> rank & 1)
+        return self.version + (self.seen >> rank & 1)
 
     def record(self, rank: int) -> None:
         """Note that the contribution ``expected(rank)`` was taken in."""
-        self._seen |= 1 << rank
+        self.seen |= 1 << rank
 
     def ready(self, awaited: int) -> bool:
         """Return whether every awaited rank has contributed, and at least one did."""
-        return self._seen != 0 and not awaited & ~self._seen
+        return self.seen != 0 and not awaited & ~self.seen
 
     def advance(self) -> None:
         """Note that the sum has been applied; the next round is open."""
         self.version += 1
-        self._seen = 0
+        self.seen = 0
 
     def answered(self, rank: int) -> int:
         """Return the number of complete rounds, the same for every rank."""
@@ -61,7 +66,7 @@ class SyncLedger:
 
     def missing(self, awaited: int) -> int:
         """Return the awaited ranks without a contribution to the open round."""
-        return awaited & ~self._seen
+        return awaited & ~self.seen
 
     def follow(self, awaited: int) -> None:
         """Do nothing: ``ready`` and ``missing`` are told."""

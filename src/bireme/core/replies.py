@@ -66,6 +66,7 @@ class Replies:
         self._bundle_bytes = bundle_bytes
         self._acks: dict[_Request, list[SlotRound]] = {}
         self._values: dict[_Request, _Bundle] = {}
+        self._wholes: list[Action] = []
         self._actions: list[Action] = []
 
     def ack(self, link: int, request: int, key_id: int, index: int, number: int) -> None:
@@ -108,6 +109,14 @@ class Replies:
         bundle.handles.append(handle)
         bundle.size += size_bytes
 
+    def whole(self, link: int, message: Value, handle: object, priority: int) -> None:
+        """Send the values of a group of slots, which are a message of their own."""
+        self._wholes.append(Send(link, message, (handle,), priority))
+
+    def ack_all(self, where: _Request, view: int) -> None:
+        """Acknowledge all of a request."""
+        self._wholes.append(Send(where[0], Ack(where[1], view, ())))
+
     def fault(
         self,
         link: int,
@@ -133,6 +142,9 @@ class Replies:
             for (link, request), entries in self._acks.items():
                 self._actions.append(Send(link, Ack(request, view, tuple(entries))))
             self._acks.clear()
+        if self._wholes:
+            self._actions += self._wholes
+            self._wholes.clear()
         if self._values:
             for where, bundle in self._values.items():
                 self._send_values(where, bundle, view)

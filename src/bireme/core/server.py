@@ -266,6 +266,7 @@ class ServerCore:
         handle, size = None, 0
         answer = CommandDone(message.number, body)
         if verdict == "do":
+            self._shelf.single_slots()
             try:
                 body, handle, size = self._values.command(
                     message.store, message.command, message.body, payload
@@ -277,6 +278,7 @@ class ServerCore:
         self._replies.add(Send(link, answer, () if handle is None else (handle,)))
 
     def _carry_out_late(self, command: Command) -> None:
+        self._shelf.single_slots()
         try:
             self._values.command(command.store, command.command, command.body, None)
         except BiremeError as error:

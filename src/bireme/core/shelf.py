@@ -8,6 +8,7 @@ import msgspec
 
 from bireme.consistency.registry import new_ledger
 from bireme.core.actions import Hold, Release, Send
+from bireme.core.groups import Group, Groups
 from bireme.core.parked import Parked
 from bireme.core.replies import Replies
 from bireme.core.slots import Crew, PushWait, Slot
@@ -25,6 +26,7 @@ from bireme.wire.messages import (
     RoundsReply,
     Rows,
     SlotRound,
+    Value,
 )
 
 __all__ = ("Peer", "Shelf")
@@ -58,6 +60,7 @@ class Shelf:
         self._replies = replies
         self._peers = peers
         self._slots: dict[tuple[int, int], Slot] = {}
+        self._groups = Groups(values, self._slots)
         self._parked = Parked()
         self._crew = Crew(1, 1)
         self._view = 0
@@ -67,6 +70,7 @@ class Shelf:
 
     def set_view(self, view: int, crew: Crew) -> None:
         """Take over a new view; rounds that only waited for ranks which are gone are finished."""
+        self._groups.part_all()
         self._view = view
         self._crew = crew
         for slot in self._slots.values():
@@ -89,36 +93,46 @@ class Shelf:
             return
         self._now_s = now_s
         self._crew.weights[peer.rank] = message.weight
+        if len(message.entries) > 1:
+            group = self._groups.of(message)
+            if group is not None:
+                self._contribute(link, peer.node, group, message, group.entry, payload, 0)
+                return
         slots = self._slots
         offset = 0
         for entry in message.entries:
             slot = slots.get((entry.key_id, entry.index))
             if slot is not None:
+                if slot.group is not None:
+                    self._groups.part(slot.group)
                 self._contribute(link, peer.node, slot, message, entry, payload, offset)
             elif message.round + entry.lead:
-                self._refuse(link, message, entry, 0)
+                number = message.round + entry.lead
+                where = (SlotRound(entry.key_id, entry.index, number),)
+                self._refuse(link, message, where, 0)
             elif self._parked.push(link, message, entry, payload, offset):
                 self._replies.add(Hold(payload))
             offset += entry.payload_bytes
 
     def pull(self, link: int, peer: Peer, message: Pull) -> None:
         """Answer with the values that are recent enough; keep the rest until they are."""
-        slots = self._slots
-        for entry in message.entries:
-            slot = slots.get((entry.key_id, entry.index))
-            least = message.min_version + entry.lead
+        where = (link, message.request)
+        for slot, lead in self._groups.units(message):
+            least = message.min_version + lead
             wait = (peer.rank, least, None, _WHOLE, message.priority)
-            if slot is None:
-                self._parked.pull((entry.key_id, entry.index), (link, message.request), wait)
+            if isinstance(slot, tuple):
+                self._parked.pull(slot, where, wait)
             elif slot.ledger.visible(peer.rank, least):
-                self._send_value(slot, (link, message.request), message.priority)
+                self._send_value(slot, where, message.priority)
             else:
-                slot.pulls[link, message.request] = wait
+                slot.pulls[where] = wait
 
     def pull_rows(self, link: int, peer: Peer, message: PullRows, payload: object) -> None:
         """Answer with some rows of a value, as soon as it is recent enough."""
         key, where = (message.key_id, message.index), (link, message.request)
         slot = self._slots.get(key)
+        if slot is not None and slot.group is not None:
+            self._groups.part(slot.group)
         if slot is not None and slot.ledger.visible(peer.rank, message.min_version):
             self._send_rows(slot, where, payload, message.num_ids)
             return
@@ -146,6 +160,7 @@ class Shelf:
 
     def rounds(self, link: int, peer: Peer, message: Rounds) -> None:
         """Tell a rank where it stands."""
+        self._groups.part_all()
         wanted = frozenset(message.key_ids)
         entries = tuple(
             RoundEntry(key_id, index, slot.ledger.expected(peer.rank), slot.ledger.version)
@@ -154,8 +169,13 @@ class Shelf:
         )
         self._replies.add(Send(link, RoundsReply(message.request, self._view, entries)))
 
+    def single_slots(self) -> None:
+        """Take every slot for itself: somebody is about to look at their cells."""
+        self._groups.part_all()
+
     def report(self, now_s: float) -> dict[str, object]:
         """Return how many slots there are and which of them wait for whom, as plain data."""
+        self._groups.part_all()
         waiting = [slot for slot in self._slots.values() if slot.pushes or slot.pulls]
         waiting.sort(key=lambda slot: slot.opened_s if slot.pushes else now_s)
         return {
@@ -179,7 +199,7 @@ class Shelf:
         expected = ledger.expected(rank)
         if number > expected:
             self._note_refused(link, slot, message)
-            self._refuse(link, message, entry, expected)
+            self._refuse(link, message, slot.names(number), expected)
             return
         if number == expected:
             try:
@@ -188,8 +208,7 @@ class Shelf:
                 slot.check(self._values, message, entry, payload, offset)
             except BiremeError as error:
                 self._note_refused(link, slot, message)
-                where = (SlotRound(entry.key_id, entry.index, number),)
-                self._replies.fault(link, message.request, error, where)
+                self._replies.fault(link, message.request, error, slot.names(number))
                 return
             if not slot.present:
                 slot.opened_s = self._now_s
@@ -219,14 +238,15 @@ class Shelf:
             newest = max(newest, known[1])
         slot.refused[message.rank] = (peer.incarnation, newest)
 
-    def _refuse(self, link: int, message: Push, entry: PushEntry, expected: int) -> None:
-        number = message.round + entry.lead
+    def _refuse(
+        self, link: int, message: Push, where: tuple[SlotRound, ...], expected: int
+    ) -> None:
+        first = where[0]
         error = StateError(
-            f"W[{message.rank}] pushes number {number} of slice {entry.index} of key "
-            f"{entry.key_id}, but its number {expected} has not arrived; a replacement must resume "
+            f"W[{message.rank}] pushes number {first.round} of slice {first.index} of key "
+            f"{first.key_id}, but its number {expected} has not arrived; a replacement must resume "
             f"the numbering before it pushes"
         )
-        where = (SlotRound(entry.key_id, entry.index, number),)
         self._replies.fault(link, message.request, error, where)
 
     def _finish(self, slot: Slot) -> None:
@@ -264,6 +284,8 @@ class Shelf:
             return
         if want_value:
             self._send_value(slot, (link, request), priority, shared)
+        elif isinstance(slot, Group):
+            self._replies.ack_all((link, request), self._view)
         else:
             self._replies.ack(link, request, slot.key_id, slot.index, number)
 
@@ -275,6 +297,11 @@ class Shelf:
         shared: tuple[object, int] | None = None,
     ) -> None:
         handle, size = shared or self._values.read(slot.cell)
+        if isinstance(slot, Group):
+            version = slot.ledger.version
+            message = Value(where[1], self._view, version, slot.value_entries)
+            self._replies.whole(where[0], message, handle, priority)
+            return
         name = (slot.key_id, slot.index)
         self._replies.value(where, name, slot.ledger.version, size, handle, self._view, priority)
 
@@ -320,6 +347,7 @@ class Shelf:
         ledger.follow(self._crew.awaited)
         slot = Slot(*key, message.store, cell, ledger)
         self._slots[key] = slot
+        self._groups.slots_changed()
         pushes, slot.pulls = self._parked.take(key)
         self._answer_pulls(slot)
         for each in pushes:

@@ -5,12 +5,16 @@ steps per entry. Everything that can be wrong with an entry is found before anyt
 """
 
 from math import fsum
+from typing import TYPE_CHECKING
 
 from bireme.consistency.base import Ledger, mask_of, ranks_in
 from bireme.core.tree import Tree
 from bireme.core.values import SlotValues
 from bireme.errors import ConfigError, StateError
-from bireme.wire.messages import Push, PushEntry
+from bireme.wire.messages import Push, PushEntry, SlotRound
+
+if TYPE_CHECKING:
+    from bireme.core.groups import Group
 
 __all__ = ("Crew", "PullWait", "PushWait", "Slot")
 
@@ -98,6 +102,7 @@ class Slot:
 
     __slots__ = (
         "cell",
+        "group",
         "index",
         "key_id",
         "ledger",
@@ -118,6 +123,8 @@ class Slot:
         self.store = store
         self.cell = cell
         self.ledger = ledger
+        self.group: Group | None = None
+        """Of which the slot is a part. Then its state is the group's, and what is here is old."""
         self.partials: dict[int, object] = {}
         self.weights: list[float] = []
         self.present = 0
@@ -130,6 +137,10 @@ class Slot:
         self.refused: dict[int, tuple[int, int]] = {}
         """By rank, the newest push that was refused: incarnation and request. A late duplicate of
         it must not be taken for the next push, which has the same number."""
+
+    def names(self, number: int) -> tuple[SlotRound, ...]:
+        """Return one of the slot's rounds, for messages."""
+        return (SlotRound(self.key_id, self.index, number),)
 
     def check(
         self, values: SlotValues, push: Push, entry: PushEntry, payload: object, offset_bytes: int

@@ -4,6 +4,7 @@
 core decides *which* contributions are added, in which order, and when a round is done.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from bireme.wire.messages import CommandKind, InitEntry, PushEntry
@@ -89,6 +90,27 @@ class SlotValues(Protocol):
             numerator: > 0 unless all weights are 0.
             denominator: > 0.
             version: Rounds in the value after this one (pushes applied, when async).
+        """
+
+    def join(self, cells: Sequence[object]) -> object | None:
+        """Return one cell that stands for several, with their values side by side.
+
+        None when they cannot be joined, since their types differ or an optimizer changes them;
+        nothing has changed then. Until ``part`` the cells themselves are not used.
+
+        Args:
+            cells: Of slots of one store that are given raw dense pushes, in this order.
+        """
+
+    def part(self, cell: object, partials: Sequence[object]) -> list[list[object]]:
+        """End what ``join`` made: the cells have the values that it had.
+
+        Args:
+            cell: From ``join``; used up.
+            partials: Of that cell; used up.
+
+        Returns:
+            For each of ``partials`` its parts, one for each cell.
         """
 
     def read(self, cell: object) -> tuple[object, int]:

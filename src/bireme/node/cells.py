@@ -116,6 +116,16 @@ class Cell:
         self._publish()
         return self._public
 
+    def lend(self) -> None:
+        """Give the memory back: the value is kept elsewhere until :meth:`take_back`."""
+        self._public.release()
+        self._public = Held(memoryview(b""))
+
+    def take_back(self, source: torch.Tensor) -> None:
+        """Hold a value again."""
+        self._public = self._new_memory()
+        self.fill(source)
+
     def free(self) -> None:
         """Give the memory back."""
         self._public.release()

@@ -1,6 +1,6 @@
 """A server's arithmetic over torch: what `bireme.core.server` is given to compute with."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import cast
 
 import torch
@@ -9,6 +9,7 @@ from bireme.core.values import Answer
 from bireme.errors import BiremeError, ConfigError, StateError, UnsupportedError
 from bireme.node.cells import Cell
 from bireme.node.encodings import RAW, decoder
+from bireme.node.joined import JoinedCell
 from bireme.node.memory import Held, bytes_of, tensor_over
 from bireme.node.partials import DensePartial, RowsPartial, SlotShape, is_rows, read_rows
 from bireme.node.pieces import pack, unpack
@@ -170,6 +171,21 @@ class TorchSlotValues:
         dense.tensor.zero_()
         rows.add_to(dense.tensor)
         return dense
+
+    def join(self, cells: Sequence[object]) -> object | None:
+        """Return one cell that stands for several, or ``None``."""
+        members = cast("Sequence[Cell]", cells)
+        first = members[0]
+        if first.store in self._updaters or any(
+            cell.param is not None or cell.shape.dtype is not first.shape.dtype for cell in members
+        ):
+            return None
+        return JoinedCell(members, self._allocate)
+
+    def part(self, cell: object, partials: Sequence[object]) -> list[list[object]]:
+        """End what ``join`` made."""
+        parts = cast("JoinedCell", cell).part(cast("Sequence[DensePartial]", partials))
+        return cast("list[list[object]]", parts)
 
     def read(self, cell: object) -> tuple[object, int]:
         """Return a handle of the current value's bytes and their number."""

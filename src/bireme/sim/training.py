@@ -53,6 +53,8 @@ class Training:
     """The step before which the rate is halved."""
     timeout_s: float = 60.0
     barriers: bool = True
+    apart_every: int | None = None
+    """Where rank and step sum to a multiple of it, a worker pushes the keys one by one."""
     gradient: "Callable[[Slot, int, int, list[float]], list[float]] | None" = None
     """Of slot, rank, step and value; :func:`gradient` when ``None``."""
 
@@ -113,12 +115,16 @@ class Training:
             (*slot, *_payload(compute(slot, rank, step, user.values[slot][1])), *_RAW)
             for slot, _ in slots
         )
-        push = PushCall(user.number(), entries, self.timeout_s, want_value=self.pushpull)
-        if self.pushpull:
-            yield [push]
-        else:
-            pull = PullCall(user.number(), tuple(slot for slot, _ in slots), self.timeout_s)
-            yield [push, pull]
+        apart = self.apart_every is not None and (rank + step) % self.apart_every == 0
+        together = [(entry,) for entry in reversed(entries)] if apart else [entries]
+        calls: list[Call] = [
+            PushCall(user.number(), each, self.timeout_s, want_value=self.pushpull)
+            for each in together
+        ]
+        if not self.pushpull:
+            pulled = tuple(slot for slot, _ in slots)
+            calls.append(PullCall(user.number(), pulled, self.timeout_s))
+        yield calls
 
     def _init_entry(self, slot: Slot, length: int) -> InitEntry:
         return InitEntry(

@@ -5,6 +5,7 @@ A payload is ``bytes`` of packed float64; row numbers are packed int64. The opti
 """
 
 import struct
+from collections.abc import Iterator, Sequence
 
 from bireme.core.values import Answer
 from bireme.errors import ConfigError, StateError
@@ -48,6 +49,25 @@ class Cell:
         self.packed: bytes | None = None
 
 
+class Joined(Cell):
+    """Several slots as one. Their cells are kept up to date, for tests to look at."""
+
+    __slots__ = ("members",)
+
+    def __init__(self, members: Sequence[Cell]) -> None:
+        value = [number for cell in members for number in cell.value]
+        super().__init__(members[0].slot, members[0].store, value, 1)
+        self.members = tuple(members)
+
+    def cut(self, numbers: object) -> Iterator[list[float]]:
+        """Yield the part of each member."""
+        assert isinstance(numbers, list)
+        start = 0
+        for cell in self.members:
+            yield numbers[start : start + len(cell.value)]
+            start += len(cell.value)
+
+
 class FloatValues:
     """``SlotValues`` over lists of floats."""
 
@@ -60,6 +80,8 @@ class FloatValues:
         self.history: dict[tuple[int, int], list[list[float]]] = {}
         """By slot: the total of each round, before it is scaled."""
         self.keep_history = False
+        self.num_joined = 0
+        """Groups of slots so far."""
         self.num_taken = 0
         """Contributions taken in so far."""
         self.num_partials = 0
@@ -136,8 +158,10 @@ class FloatValues:
         assert isinstance(cell, Cell)
         assert isinstance(total, list)
         self.num_partials -= 1
+        members = cell.members if isinstance(cell, Joined) else (cell,)
         if self.keep_history:
-            self.history.setdefault(cell.slot, []).append(total)
+            for member, part in zip(members, _cut(cell, total), strict=True):
+                self.history.setdefault(member.slot, []).append(part)
         if numerator != 1.0:
             total = [each * numerator for each in total]
         if denominator != 1.0:
@@ -145,8 +169,21 @@ class FloatValues:
         rate = self.rates.get(cell.store)
         if rate is not None:
             total = [a + rate * b for a, b in zip(cell.value, total, strict=True)]
-        cell.value = total
-        cell.packed = None
+        for member, part in zip(members, _cut(cell, total), strict=True):
+            member.value, member.packed = part, None
+        cell.value, cell.packed = total, None
+
+    def join(self, cells: Sequence[object]) -> "Joined | None":
+        """Return a cell that stands for several; the rule treats each number alike."""
+        members = [cell for cell in cells if isinstance(cell, Cell)]
+        self.num_joined += 1
+        return Joined(members)
+
+    def part(self, cell: object, partials: Sequence[object]) -> list[list[object]]:
+        """End it."""
+        assert isinstance(cell, Joined)
+        self.num_partials += len(partials) * (len(cell.members) - 1)
+        return [list(cell.cut(partial)) for partial in partials]
 
     def read(self, cell: object) -> tuple[bytes, int]:
         """Return the packed value."""
@@ -182,6 +219,10 @@ class FloatValues:
             self.rates[store] = unpack(payload)[0]
         self.commands.append(body)
         return {}, None, 0
+
+
+def _cut(cell: Cell, numbers: list[float]) -> list[list[float]]:
+    return list(cell.cut(numbers)) if isinstance(cell, Joined) else [numbers]
 
 
 def _decoded(
