@@ -161,12 +161,12 @@ class Groups:
             slot.weights = list(group.weights)
             slot.present, slot.mean, slot.opened_s = group.present, group.mean, group.opened_s
             slot.pushes = {
-                rank: (link, request, number + lead, *rest)
-                for rank, (link, request, number, *rest) in group.pushes.items()
+                rank: (link, request, number + lead, want_value, priority)
+                for rank, (link, request, number, want_value, priority) in group.pushes.items()
             }
             slot.pulls = {
-                where: (rank, least + lead, *rest)
-                for where, (rank, least, *rest) in group.pulls.items()
+                where: (rank, least + lead, payload, num_ids, priority)
+                for where, (rank, least, payload, num_ids, priority) in group.pulls.items()
             }
             slot.refused = dict(group.refused)
 
