@@ -57,6 +57,32 @@ def test_an_exit_status_is_the_jobs(tmp_path):
     assert code == 3
     assert "W[1] ended with exit code 3" in report(err)
     assert "done" not in out
+    # The job knows it by itself, before the launcher has to end anybody.
+    for node in ("W[0]", "W[2]", "S[0]", "H   "):
+        assert re.search(
+            rf"{re.escape(node)} +\| .*JobAborted: W\[1\] on \S+: it ended with exit code 3", err
+        ), err
+
+
+def test_continue_goes_on_without_a_worker_whose_exit_status_is_not_0(tmp_path):
+    code, out, err = failed_run(tmp_path, "exit:1:2", "--on-worker-death", "continue")
+    assert code == 0, err
+    # Weighed as after a death, and not smaller as after a worker that is done: see below.
+    assert steps(out, "W[0]") == steps(out, "W[2]") == [ALL] * 5
+    assert "W[1] ended with exit code 3" in err
+    assert "H    | H W[1] on" in err
+    assert "is dead: it ended with exit code 3" in err
+
+
+def test_wait_replaces_a_worker_whose_exit_status_is_not_0(tmp_path):
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    options = ("--on-worker-death", "wait")
+    code, out, err = failed_run(tmp_path / "job", "exit:1:1,3", *options, ONCE=marks)
+    assert code == 0, err
+    assert steps(out, "W[0]") == steps(out, "W[2]") == [ALL] * 5
+    assert err.count("restarting W[1]") == 2
+    assert out.count("| done") == 3
 
 
 def test_a_worker_that_vanishes_with_status_0_is_a_failure(tmp_path):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from bireme.errors import BiremeError, StateError
 from bireme.kvstore.dist.options import DIST_TYPES, DistOptions
+from bireme.kvstore.dist.exits import ExitWatch
 from bireme.kvstore.dist.store import NUMBERS_OF_STORE, DistStore
 from bireme.kvstore.reduce import DeviceReducer, HostReducer
 from bireme.node.worker import WorkerClient
@@ -26,7 +27,8 @@ class Session:
 
     Guarantees:
         A process that ends without closing its stores leaves all the same: in good order when the
-        script came to its end, as a failure when an exception ended it. A process forked from it
+        script came to its end or to ``sys.exit(0)``, as a failure when an exception or another exit
+        status ended it. A process forked from it
         is no part of the job, and its end changes nothing.
     """
 
@@ -46,6 +48,7 @@ class Session:
         self.ended = False
         self._process = os.getpid()
         self._start = client.ready(start_timeout_s)
+        self._watch = ExitWatch()
         atexit.register(self._at_exit)
 
     def store(self, kind: str, options: DistOptions = _PLAIN) -> DistStore:
@@ -94,6 +97,7 @@ class Session:
             return
         self.ended = True
         atexit.unregister(self._at_exit)
+        self._watch.stop()
         try:
             self._client.leave(self._exit_timeout_s, reason)
         finally:
@@ -102,11 +106,11 @@ class Session:
     def _at_exit(self) -> None:
         if os.getpid() != self._process:
             return
-        failure = getattr(sys, "last_value", None)
+        failure = self._watch.failure()
         try:
-            if failure is None:
+            if not failure:
                 self._client.flush()
-            self._leave("" if failure is None else f"{type(failure).__name__}: {failure}")
+            self._leave(failure)
         except BiremeError as error:
             # Too late to raise: the interpreter is on its way out, and its status is settled.
             sys.stderr.write(f"bireme: while leaving the job: {error}\n")
