@@ -302,6 +302,8 @@ class Shelf:
             message = Value(where[1], self._view, version, slot.value_entries)
             self._replies.whole(where[0], message, handle, priority)
             return
+        if not slot.ledger.pools:
+            self._values.seen(slot.cell, self._peers[where[0]].rank, slot.ledger.version)
         name = (slot.key_id, slot.index)
         self._replies.value(where, name, slot.ledger.version, size, handle, self._view, priority)
 

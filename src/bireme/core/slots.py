@@ -202,6 +202,8 @@ class Slot:
         """Apply what was taken in; the next round is open."""
         ledger = self.ledger
         total = crew.tree.total(self.partials, values.merge)
+        if not ledger.pools:
+            total = values.corrected(self.cell, total, self.present.bit_length() - 1)
         if self.mean or (crew.lost and ledger.pools):
             numerator, denominator = crew.scale(self.present, self.weights, self.mean)
         else:

@@ -78,6 +78,23 @@ class SlotValues(Protocol):
     def merge(self, partial: object, other: object) -> object:
         """Return the sum of two partials of one slot; both are used up."""
 
+    def seen(self, cell: object, rank: int, version: int) -> None:
+        """Note that ``rank`` is being sent the current value, of ``version``.
+
+        Called only where contributions are applied one by one.
+        """
+
+    def corrected(self, cell: object, total: object, rank: int) -> object:
+        """Return a contribution of ``rank`` as it should be applied to the current value.
+
+        Called only where contributions are applied one by one, before ``finish``.
+
+        Args:
+            cell: The slot.
+            total: The contribution, which was computed from what ``rank`` was last sent; used up.
+            rank: Whose it is.
+        """
+
     def finish(
         self, cell: object, total: object, numerator: float, denominator: float, version: int
     ) -> None:

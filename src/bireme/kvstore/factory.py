@@ -69,8 +69,9 @@ def create(name: str | None = None, **options: object) -> KVStoreBase:
             forms, or that of a registered plug-in. ``None`` takes ``BIREME_KVSTORE``, else
             ``local``.
         options: ``staleness`` of a ``dist_bounded`` store: how many rounds a worker may be ahead
-            of the slowest, >= 0; by default the job's (``BIREME_STALENESS``, else 2). A plug-in's
-            constructor gets all of them.
+            of the slowest, >= 0; by default the job's (``BIREME_STALENESS``, else 2).
+            ``delay_compensation`` of ``dist_async`` and ``dist_bounded``: the factor of DC-ASGD,
+            such as 0.04; off by default. A plug-in's constructor gets all of them.
 
     Raises:
         ConfigError: The type or an option is unknown.

@@ -7,6 +7,7 @@ import torch
 from bireme.errors import ConfigError
 from bireme.node.cells import Cell
 from bireme.node.partials import DensePartial, RowsPartial
+from bireme.node.reads import compensation_of
 from bireme.node.tickets import Slot
 from bireme.update import Layout, OptimizerRunner, OptimizerSpec, Update, own_numbers, spec_of
 
@@ -27,19 +28,27 @@ class StoreUpdater:
     def __init__(self, body: Mapping[str, object], allowed: Collection[str] = ()) -> None:
         self._allowed = allowed
         self._specs = _Specs(body, allowed)
+        self._compensation = compensation_of(body)
         self._runners: dict[int, OptimizerRunner] = {}
+
+    @property
+    def compensation(self) -> float:
+        """Strength of the delay compensation; 0 when there is none."""
+        return self._compensation
 
     def replace(self, body: Mapping[str, object]) -> bool:
         """Take other numbers and keep the state, if the class is the same; else change nothing."""
         specs = _Specs(body, self._allowed)
         if specs.name != self._specs.name:
             return False
+        compensation = compensation_of(body)
         fresh = {key_id: OptimizerRunner(specs.of(key_id)) for key_id in self._runners}
         for key_id, runner in fresh.items():
             self._runners[key_id].check_take_over(runner)
         for key_id, runner in fresh.items():
             self._runners[key_id].take_over(runner)
         self._specs = specs
+        self._compensation = compensation
         return True
 
     def check(self, cell: Cell, *, rows: bool) -> None:

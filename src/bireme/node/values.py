@@ -13,6 +13,7 @@ from bireme.node.joined import JoinedCell
 from bireme.node.memory import Held, bytes_of, tensor_over
 from bireme.node.partials import DensePartial, RowsPartial, SlotShape, is_rows, read_rows
 from bireme.node.pieces import pack, unpack
+from bireme.node.reads import Reads
 from bireme.node.sheets import Sheets
 from bireme.node.tickets import Slot
 from bireme.node.updates import StoreUpdater
@@ -44,6 +45,7 @@ class TorchSlotValues:
         self._sheets = Sheets(allocate)
         self._updaters: dict[int, StoreUpdater] = {}
         self._cells: dict[tuple[int, int], Cell] = {}
+        self._reads = Reads()
 
     def check_init(self, entry: InitEntry) -> None:
         """Raise unless ``initialise`` can take ``entry``."""
@@ -151,6 +153,22 @@ class TorchSlotValues:
             dense.tensor.add_(two.tensor)
             two.free()
         return dense
+
+    def seen(self, cell: object, rank: int, version: int) -> None:
+        """Keep what ``rank`` is being sent, where the optimizer needs to know it."""
+        slot = cast("Cell", cell)
+        updater = self._updaters.get(slot.store)
+        if updater is not None and updater.compensation:
+            self._reads.keep(slot, rank)
+
+    def corrected(self, cell: object, total: object, rank: int) -> object:
+        """Return a contribution, compensated for what the value has become since it was read."""
+        slot = cast("Cell", cell)
+        updater = self._updaters.get(slot.store)
+        if updater is not None and updater.compensation:
+            partial = cast("DensePartial | RowsPartial", total)
+            self._reads.compensate(slot, rank, partial, updater.compensation)
+        return total
 
     def finish(
         self, cell: object, total: object, numerator: float, denominator: float, version: int

@@ -151,6 +151,13 @@ class FloatValues:
         self.num_partials -= 1
         return [a + b for a, b in zip(partial, other, strict=True)]
 
+    def seen(self, cell: object, rank: int, version: int) -> None:
+        """Do nothing: nothing is corrected."""
+
+    def corrected(self, cell: object, total: object, rank: int) -> object:
+        """Return the contribution as it is."""
+        return total
+
     def finish(
         self, cell: object, total: object, numerator: float, denominator: float, version: int
     ) -> None:

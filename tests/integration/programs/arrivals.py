@@ -113,5 +113,35 @@ def states_of_asynchronous_stores(job):
     equal(momentum, sum(0.5**number for number in range(job.size)))
 
 
+@check
+def late_gradients_are_compensated(job):
+    strength, lr, momentum = 0.3, 0.1, 0.5
+    for kind, options in (("dist_async", {}), ("dist_bounded_device", {"staleness": 2})):
+        store = bireme.kvstore.create(kind, delay_compensation=strength, **options)
+        spec = bireme.OptimizerSpec("sgd", {"lr": lr, "momentum": momentum}, rescale_grad=0.5)
+        store.set_optimizer(spec)
+        start = torch.linspace(-1, 1, 600, dtype=torch.float64).view(3, 200)
+        store.init("w", start)
+        store.barrier()
+        # Everyone's reads and pushes in turns, and the same by hand.
+        value, velocity = start.clone(), torch.zeros_like(start)
+        read = [start.clone() for _ in range(job.size)]
+        mine = store.pull("w")
+        for turn in range(4 * job.size):
+            rank = turn % job.size
+            gradient = torch.sin(read[rank] * (rank + 2))
+            scaled = 0.5 * gradient
+            scaled = scaled + strength * scaled * scaled * (value - read[rank])
+            velocity = momentum * velocity + scaled
+            value = value - lr * velocity
+            if job.rank == rank:
+                store.push("w", torch.sin(mine * (rank + 2)))
+                mine = store.pull("w")
+                torch.testing.assert_close(mine, value, rtol=1e-12, atol=1e-12)
+            read[rank] = value
+            job.keeper.barrier()
+        store.close()
+
+
 if __name__ == "__main__":
     check.run()

@@ -28,8 +28,23 @@ def test_other_types_take_no_staleness(kind):
         kvstore.create(kind, staleness=1)
 
 
+@pytest.mark.parametrize("value", [-1, float("nan"), True, "0.1"])
+def test_a_compensation_out_of_range(value):
+    with pytest.raises(ConfigError, match="delay_compensation must be a finite number"):
+        kvstore.create("dist_async", delay_compensation=value)
+
+
+def test_compensation_is_for_late_gradients():
+    with pytest.raises(ConfigError, match="takes no options"):
+        kvstore.create("dist_sync", delay_compensation=0.1)
+    with pytest.raises(ConfigError, match="no gradient is late"):
+        kvstore.create("dist_bounded", staleness=0, delay_compensation=0.1)
+    options = dist_options("dist_async", {"delay_compensation": 1}, staleness=2)
+    assert options == DistOptions(delay_compensation=1.0)
+
+
 def test_what_a_type_takes_is_said():
-    with pytest.raises(ConfigError, match="takes only staleness, got stale"):
+    with pytest.raises(ConfigError, match="takes only staleness, delay_compensation, got stale"):
         kvstore.create("dist_bounded", stale=1)
 
 

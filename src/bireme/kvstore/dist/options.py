@@ -3,6 +3,7 @@
 Called by :mod:`bireme.kvstore.factory` before anything starts.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -28,8 +29,8 @@ _MOST_STALENESS = 1 << 20
 
 _TAKEN: dict[Consistency, tuple[str, ...]] = {
     Consistency.SYNC: (),
-    Consistency.ASYNC: (),
-    Consistency.BOUNDED: ("staleness",),
+    Consistency.ASYNC: ("delay_compensation",),
+    Consistency.BOUNDED: ("staleness", "delay_compensation"),
 }
 
 
@@ -39,6 +40,8 @@ class DistOptions:
 
     staleness: int = 0
     """Of ``dist_bounded``: rounds that a worker may be ahead of the slowest."""
+    delay_compensation: float = 0.0
+    """Where pushes are applied one by one: strength of the correction of late gradients."""
 
 
 def dist_options(kind: str, given: Mapping[str, object], *, staleness: int) -> DistOptions:
@@ -54,7 +57,7 @@ def dist_options(kind: str, given: Mapping[str, object], *, staleness: int) -> D
 
     Example:
         >>> dist_options("dist_bounded", {"staleness": 3}, staleness=2)
-        DistOptions(staleness=3)
+        DistOptions(staleness=3, delay_compensation=0.0)
     """
     consistency, _ = DIST_TYPES[kind]
     taken = _TAKEN[consistency]
@@ -62,10 +65,16 @@ def dist_options(kind: str, given: Mapping[str, object], *, staleness: int) -> D
     if unknown:
         what = f"takes only {', '.join(taken)}" if taken else "takes no options"
         raise ConfigError(f"a {kind!r} store {what}, got {', '.join(unknown)}")
-    if consistency is not Consistency.BOUNDED:
-        return DistOptions()
-    chosen = given.get("staleness")
-    return DistOptions(staleness if chosen is None else _staleness(chosen))
+    bound = 0
+    if consistency is Consistency.BOUNDED:
+        chosen = given.get("staleness")
+        bound = staleness if chosen is None else _staleness(chosen)
+    compensation = _compensation(given.get("delay_compensation"))
+    if compensation and consistency is Consistency.BOUNDED and not bound:
+        raise ConfigError(
+            "with staleness 0 no gradient is late, so delay_compensation means nothing"
+        )
+    return DistOptions(bound, compensation)
 
 
 def _staleness(value: object) -> int:
@@ -75,3 +84,13 @@ def _staleness(value: object) -> int:
             f"may be ahead of the slowest; got {value!r:.60}"
         )
     return value
+
+
+def _compensation(value: object) -> float:
+    if value is None:
+        return 0.0
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise ConfigError(
+            f"delay_compensation must be a finite number >= 0, such as 0.04; got {value!r:.60}"
+        )
+    return float(value)

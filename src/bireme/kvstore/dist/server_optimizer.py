@@ -29,6 +29,7 @@ class ServerOptimizer:
         directory: The store's keys.
         agreement: Of the store's workers.
         config: The job's limits.
+        delay_compensation: Strength of the servers' correction of late gradients.
     """
 
     def __init__(
@@ -37,11 +38,13 @@ class ServerOptimizer:
         directory: Directory,
         agreement: Agreement,
         config: JobConfig,
+        delay_compensation: float = 0.0,
     ) -> None:
         self._client = client
         self._directory = directory
         self._agreement = agreement
         self._timeout_s = config.push_timeout_s
+        self._compensation = delay_compensation
         self._live: torch.optim.Optimizer | None = None
         self._spec: OptimizerSpec | None = None
         self._runner: OptimizerRunner | None = None
@@ -202,6 +205,8 @@ class ServerOptimizer:
         if spec is self._spec and self._sent is not None and self._sent[0] == len(entries):
             return
         body = to_body(spec, {entry.key: entry.spans[0].slot[0] for entry in entries})
+        if self._compensation:
+            body["delay_compensation"] = self._compensation
         if self._sent is None or body != self._sent[1]:
             self._client.command(self._number, CommandKind.SET_OPTIMIZER, body, self._timeout_s)
         self._sent = (len(entries), body)

@@ -87,7 +87,9 @@ class DistStore(KVStore):
             client, number, consistency, start.config, options.staleness
         )
         self._agreement = Agreement(client, number + 1, start.config)
-        self._optimizer = ServerOptimizer(client, self._directory, self._agreement, start.config)
+        self._optimizer = ServerOptimizer(
+            client, self._directory, self._agreement, start.config, options.delay_compensation
+        )
         self._sender = Sender(bank)
         self._on_close = on_close
         self._closed = False
