@@ -127,6 +127,7 @@ def late_gradients_are_compensated(job):
         value, velocity = start.clone(), torch.zeros_like(start)
         read = [start.clone() for _ in range(job.size)]
         mine = store.pull("w")
+        job.keeper.barrier()
         for turn in range(4 * job.size):
             rank = turn % job.size
             gradient = torch.sin(read[rank] * (rank + 2))
