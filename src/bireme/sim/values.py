@@ -12,7 +12,7 @@ from bireme.errors import ConfigError, StateError
 from bireme.types.choices import Layout
 from bireme.wire.messages import CommandKind, InitEntry, PushEntry
 
-__all__ = ("Cell", "FloatValues", "pack", "unpack")
+__all__ = ("Cell", "FloatValues", "Joined", "pack", "unpack")
 
 _ITEM_BYTES = 8
 
