@@ -2,6 +2,7 @@ import copy
 
 import pytest
 import torch
+from tests.update import custom
 from torch import nn
 
 from bireme.errors import ConfigError, UnsupportedError
@@ -102,3 +103,17 @@ def test_a_refused_store_keeps_its_owner():
     with pytest.raises(ConfigError):
         decide(2, store, {"type": "nonsense"})
     store.init("still-open", torch.ones(1))
+
+
+def test_servers_run_a_class_by_import_path_only_when_asked():
+    net = nn.Linear(1, 1)
+    optimizer = custom.Lion(net.parameters())
+    for wanted, kind in ((None, WorkerUpdate), (False, WorkerUpdate)):
+        mode, store = arrange(Lineup(net), optimizer, Wish("dist_sync", None, wanted))
+        assert isinstance(mode, kind)
+        store.close()
+    for name, wanted in (("dist_sync", True), ("dist_async", None)):
+        with pytest.raises(ConfigError, match="--allow-optimizer"):
+            arrange(Lineup(net), optimizer, Wish(name, None, wanted))
+    mode, _ = arrange(Lineup(net), optimizer, Wish("local", None, True))
+    assert isinstance(mode, StoreUpdate)

@@ -54,3 +54,12 @@ def test_a_ruinous_rate_is_refused_before_anything_changes(lr):
     sgd.param_groups[1]["lr"] = lr
     with pytest.raises(ConfigError, match="group 1"):
         check_learning_rates(sgd)
+
+
+def test_rounding_below_zero_is_no_mistake():
+    optimizer = make({}, {})
+    optimizer.param_groups[1]["lr"] = -3.3e-18
+    check_learning_rates(optimizer)
+    optimizer.param_groups[1]["lr"] = -1e-9
+    with pytest.raises(ConfigError, match="group 1 is -1e-09"):
+        check_learning_rates(optimizer)

@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 from bireme.errors import ConfigError, UnsupportedError
+from bireme.train.learning_rate import set_learning_rate
 from bireme.train.optimizers import make_optimizer
 from bireme.update.spec import OptimizerSpec
 
@@ -60,3 +61,11 @@ def test_a_spec_that_names_every_parameter():
 def test_bad_optimizers(optimizer, params, error, message):
     with pytest.raises(error, match=message):
         make_optimizer(nn.Linear(2, 1), optimizer, params)
+
+
+def test_multipliers_stay_with_their_groups():
+    spec = OptimizerSpec("sgd", {"lr": 0.5}, lr_mult={"bias": 0.1})
+    optimizer = make_optimizer(nn.Linear(2, 1), spec, None)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.5, 0.05]
+    set_learning_rate(optimizer, 2.0)
+    assert [group["lr"] for group in optimizer.param_groups] == [2.0, 0.2]

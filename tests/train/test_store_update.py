@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from bireme.errors import ConfigError, UnsupportedError
+from bireme.errors import ConfigError, StateError, UnsupportedError
 from bireme.kvstore import DeviceStore, LocalStore
 from bireme.train.store_update import check_runs_in_store
 from bireme.train.trainer import Trainer
@@ -114,3 +114,81 @@ def test_what_a_store_cannot_run():
 
     with pytest.raises(ConfigError, match="'local' store cannot run an optimizer"):
         check_runs_in_store(torch.optim.SGD([torch.zeros(1)]), Incapable())
+
+
+def adam(net):
+    return torch.optim.Adam(net.parameters(), lr=0.5)
+
+
+def steps(net, stepper, count):
+    for _ in range(count):
+        net.weight.grad = torch.ones(1, 1)
+        stepper.step()
+
+
+def one(optimizer=None):
+    net = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(net.weight)
+    return net, adam(net)
+
+
+def assert_same_states(found, expected):
+    assert found["param_groups"] == expected["param_groups"]
+    assert found["state"].keys() == expected["state"].keys()
+    for index, state in expected["state"].items():
+        for name, value in state.items():
+            torch.testing.assert_close(found["state"][index][name], value)
+
+
+def test_the_optimizers_own_state_dict_is_that_of_the_store():
+    net, plain = one()
+    steps(net, plain, 3)
+    net, optimizer = one()
+    trainer = Trainer(net, optimizer, "device", update_on_kvstore=True)
+    steps(net, trainer, 3)
+    for stepper in (optimizer, trainer):
+        assert_same_states(stepper.state_dict(), plain.state_dict())
+
+
+@pytest.mark.parametrize("through", ["trainer", "optimizer"])
+def test_a_plain_state_goes_on_in_the_store_and_back(through):
+    net, plain = one()
+    steps(net, plain, 3)
+    saved, weight = copy.deepcopy(plain.state_dict()), net.weight.detach().clone()
+    steps(net, plain, 2)
+    expected = net.weight.detach().clone()
+
+    net, optimizer = one()
+    trainer = Trainer(net, optimizer, "device", update_on_kvstore=True)
+    net.weight.data.copy_(weight)
+    (trainer if through == "trainer" else optimizer).load_state_dict(saved)
+    steps(net, trainer, 1)
+    back, other = one()
+    back.weight.data.copy_(net.weight.data)
+    other.load_state_dict(optimizer.state_dict())
+    steps(back, other, 1)
+    assert torch.equal(back.weight, expected)
+
+
+def test_state_that_the_optimizer_brings_along_is_kept():
+    net, plain = one()
+    steps(net, plain, 3)
+    trainer = Trainer(net, plain, "device", update_on_kvstore=True)
+    assert trainer.state_dict()["state"][0]["step"] == 3
+    steps(net, trainer, 1)
+    other, alone = one()
+    steps(other, alone, 4)
+    assert torch.equal(net.weight, other.weight)
+
+
+def test_a_later_trainer_of_the_same_optimizer_takes_its_place():
+    net, optimizer = one()
+    store = LocalStore()
+    steps(net, Trainer(net, optimizer, store, update_on_kvstore=True), 1)
+    saved = optimizer.state_dict()
+    store.close()
+    with pytest.raises(StateError, match="closed"):
+        optimizer.state_dict()
+    Trainer(net, optimizer, None)
+    optimizer.load_state_dict(saved)
+    assert optimizer.state_dict()["state"][0]["step"] == 1

@@ -91,6 +91,13 @@ def test_a_thousand_equal_groups_are_tried_once(monkeypatch):
         OptimizerSpec("adam", groups=groups | {999: {"lr": -1.0}})
 
 
+@pytest.mark.parametrize("name", ["SparseAdam", "SGD", "Rprop"])
+@pytest.mark.parametrize("lr", [0.0, 0, -3.3e-18])
+def test_rates_that_schedulers_end_at(name, lr):
+    optimizer = OptimizerSpec(name, {"lr": lr}).build([torch.zeros(2)])
+    assert optimizer.param_groups[0]["lr"] == lr
+
+
 def test_no_weight_decay_to_multiply():
     with pytest.raises(ConfigError, match="wd_mult"):
         OptimizerSpec("rprop", wd_mult={"a": 0.0})
@@ -139,6 +146,20 @@ class TestFromOptimizer:
         for keys in (None, ["a", "b"]):
             with pytest.raises(ConfigError, match="3 keys"):
                 OptimizerSpec.from_optimizer(optimizer, keys=keys)
+
+    def test_names_of_parameters_are_keys(self):
+        named = list(zip("abc", weights(3), strict=True))
+        optimizer = torch.optim.SGD(
+            [{"params": named[:2]}, {"params": named[2:], "lr": 5.0}], lr=1.0
+        )
+        spec = OptimizerSpec.from_optimizer(optimizer)
+        assert [spec.arguments(key)["lr"] for key in "abc"] == [1.0, 1.0, 5.0]
+        assert spec.describes(optimizer)
+        optimizer.param_groups[1]["lr"] = 6.0
+        assert not spec.describes(optimizer)
+        spec.check_covers("c")
+        with pytest.raises(ConfigError, match="'d' is none of the optimizer's parameters"):
+            spec.check_covers("d")
 
     def test_equal_groups_need_no_keys(self):
         a, b = weights(2)

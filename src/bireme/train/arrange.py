@@ -33,7 +33,7 @@ from bireme.train.exchange import Exchange
 from bireme.train.lineup import Lineup
 from bireme.train.mode import Mode
 from bireme.train.plain_update import PlainUpdate
-from bireme.train.store_update import StoreUpdate, check_runs_in_store
+from bireme.train.store_update import StoreUpdate, check_runs_in_store, detach
 from bireme.train.worker_update import WorkerUpdate
 from bireme.update.classes import is_of_torch, name_of
 
@@ -109,6 +109,7 @@ def arrange(
                 f"{len(lineup)} replicas need a store to merge their gradients; use "
                 f"kvstore='device'"
             )
+        detach(optimizer)
         return PlainUpdate(optimizer), None
     if not isinstance(wish.kvstore, str):
         return _with_store(lineup, optimizer, wish, wish.kvstore), wish.kvstore
@@ -116,6 +117,7 @@ def arrange(
     try:
         if len(lineup) == 1 and not wish.needs_store and _is_one_process(store):
             _close(store)
+            detach(optimizer)
             return PlainUpdate(optimizer), None
         return _with_store(lineup, optimizer, wish, store), store
     except BaseException:
@@ -140,6 +142,9 @@ def _with_store(
     if isinstance(store, KVStore) and wish.compression is not None:
         store.set_gradient_compression(wish.compression)
     exchange.introduce()
+    detach(optimizer)
+    if isinstance(mode, StoreUpdate):
+        mode.attach()
     return mode
 
 

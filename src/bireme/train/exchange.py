@@ -103,6 +103,10 @@ class Exchange:
         """Return how many workers see an overflow, ``here`` being 1 if this one does."""
         return self._total("overflow", here)
 
+    def anyone(self, name: str, here: bool) -> bool:
+        """Return whether ``here`` is true on any worker; every worker calls it."""
+        return self._total(name, float(here)) > 0
+
     def _total(self, name: str, value: float) -> float:
         return float(self._sum(name, torch.tensor([value], dtype=torch.float64)))
 

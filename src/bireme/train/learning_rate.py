@@ -5,6 +5,7 @@ import math
 import torch
 
 from bireme.errors import ConfigError
+from bireme.update.numbers import LEAST_RATE
 
 __all__ = ("check_learning_rates", "get_learning_rate", "set_learning_rate")
 
@@ -13,14 +14,14 @@ def check_learning_rates(optimizer: torch.optim.Optimizer) -> None:
     """Refuse a learning rate that would ruin every parameter in one step.
 
     Raises:
-        ConfigError: A group's ``lr`` is NaN, infinite or negative.
+        ConfigError: A group's ``lr`` is NaN, infinite or negative by more than rounding.
 
     Example:
         >>> check_learning_rates(torch.optim.SGD([torch.zeros(1)], lr=0.1))
     """
     for number, group in enumerate(optimizer.param_groups):
         lr = float(group.get("lr", 0.0))
-        if not 0 <= lr < math.inf:
+        if not LEAST_RATE < lr < math.inf:
             raise ConfigError(
                 f"the lr of parameter group {number} is {lr}; it must be finite and >= 0 "
                 "(look at what the lr scheduler computes)"

@@ -72,7 +72,4 @@ class Mode(Protocol):
         """
 
     def pull_state(self) -> None:
-        """Bring the optimizer's state here."""
-
-    def push_state(self) -> None:
-        """Let the state and hyper-parameters that are here be those in use."""
+        """Bring the optimizer's state here, as the optimizer's ``state_dict()`` does."""

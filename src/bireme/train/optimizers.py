@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from bireme.errors import ConfigError, UnsupportedError
+from bireme.types.keys import Key
 from bireme.update.spec import OptimizerSpec, Plain
 
 __all__ = ("make_optimizer",)
@@ -84,7 +85,8 @@ def _from_spec(model: nn.Module, spec: OptimizerSpec) -> torch.optim.Optimizer:
             f"has {', '.join(named)}"
         )
     groups: list[dict[str, object]] = [
-        {"params": [named[str(key)]], **spec.arguments(key)} for key in special
+        {"params": [named[str(key)]], **spec.arguments(key), **_multiplier(spec, key)}
+        for key in special
     ]
     common = [param for name, param in named.items() if name not in special]
     if common:
@@ -92,4 +94,9 @@ def _from_spec(model: nn.Module, spec: OptimizerSpec) -> torch.optim.Optimizer:
     try:
         return spec.optimizer_class(groups, **spec.arguments(None))  # type: ignore[arg-type]
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ConfigError(f"torch.optim.{spec.name}: {error}") from error
+        raise ConfigError(f"{spec.title}: {error}") from error
+
+
+def _multiplier(spec: OptimizerSpec, key: Key) -> dict[str, float]:
+    # By which set_learning_rate keeps the group's rate in proportion to the others.
+    return {"lr_mult": spec.lr_mult[key]} if key in spec.lr_mult else {}

@@ -58,6 +58,3 @@ class PlainUpdate:
 
     def pull_state(self) -> None:
         """Do nothing: the state is here."""
-
-    def push_state(self) -> None:
-        """Do nothing: the state is here."""

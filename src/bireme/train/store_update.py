@@ -1,10 +1,11 @@
 """The store merges gradients and runs the optimizer; every replica pulls new weights.
 
 The user's optimizer object stays the place where hyper-parameters are set and ``state_dict`` is
-read: numbers travel to the store when they change, and state when it is asked for or loaded.
+read: numbers travel to the store when they change, and state when it is asked for or loaded, be it
+through the trainer or through the optimizer itself.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
@@ -15,7 +16,7 @@ from bireme.train.exchange import Exchange
 from bireme.train.mode import Closure
 from bireme.update.spec import OptimizerSpec
 
-__all__ = ("StoreUpdate", "check_runs_in_store")
+__all__ = ("StoreUpdate", "check_runs_in_store", "detach")
 
 
 def check_runs_in_store(optimizer: torch.optim.Optimizer, store: KVStoreBase) -> None:
@@ -32,6 +33,26 @@ def check_runs_in_store(optimizer: torch.optim.Optimizer, store: KVStoreBase) ->
         )
     count = sum(len(group["params"]) for group in optimizer.param_groups)
     OptimizerSpec.from_optimizer(optimizer, range(count))
+
+
+class _Hook:
+    """Called by the optimizer; a class of its own, by which it is found again."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._act = act
+
+    def __call__(self, _optimizer: torch.optim.Optimizer) -> None:
+        self._act()
+
+
+def detach(optimizer: torch.optim.Optimizer) -> None:
+    """Undo :meth:`StoreUpdate.attach` of an earlier trainer of ``optimizer``."""
+    for hooks in (
+        optimizer._optimizer_state_dict_pre_hooks,
+        optimizer._optimizer_load_state_dict_post_hooks,
+    ):
+        for number in [number for number, hook in hooks.items() if isinstance(hook, _Hook)]:
+            del hooks[number]
 
 
 class StoreUpdate:
@@ -60,6 +81,17 @@ class StoreUpdate:
         self._positions: Sequence[int] = ()
         self._sent: list[dict[str, object]] = []
         self._versions: dict[int, int] = {}
+
+    def attach(self) -> None:
+        """Let the optimizer's own ``state_dict`` and ``load_state_dict`` reach the store.
+
+        State that the optimizer brings along, as from a checkpoint, becomes the store's: rank
+        0's.
+        """
+        self._optimizer.register_state_dict_pre_hook(_Hook(self.pull_state))
+        self._optimizer.register_load_state_dict_post_hook(_Hook(self._push_state))
+        if self._exchange.anyone("state", bool(self._optimizer.state)):
+            self._push_state()
 
     @property
     def scales(self) -> bool:
@@ -138,7 +170,7 @@ class StoreUpdate:
         self._optimizer.state.clear()
         self._optimizer.state.update(state)
 
-    def push_state(self) -> None:
+    def _push_state(self) -> None:
         """Let the state and numbers of the user's optimizer be those of the store."""
         self._send_weights()
         held = [index for index in self._positions if self._state_of(index)]

@@ -243,7 +243,6 @@ class Trainer(torch.optim.Optimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """Return exactly what the wrapped optimizer's ``state_dict()`` is in plain torch."""
-        self._mode.pull_state()
         return self._inner.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -257,14 +256,11 @@ class Trainer(torch.optim.Optimizer):
         """
         self._notice_params()
         states.check_states(state_dict, self._inner)
-        self._mode.pull_state()
         before = self._inner.state_dict()
         try:
             self._inner.load_state_dict(state_dict)
-            self._mode.push_state()
         except BaseException:
             self._inner.load_state_dict(before)
-            self._mode.push_state()
             raise
 
     def save_states(self, path: str | os.PathLike[str]) -> None:

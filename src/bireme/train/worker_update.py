@@ -114,9 +114,6 @@ class WorkerUpdate:
     def pull_state(self) -> None:
         """Do nothing: the state is here."""
 
-    def push_state(self) -> None:
-        """Do nothing: the state is here."""
-
     def _merge(self, weights: Sequence[float]) -> None:
         todo = self._marks.without(self._positions)
         if self._compressed and not self._is_finite(weights):

@@ -13,10 +13,13 @@ import torch
 from bireme.errors import ConfigError
 from bireme.types.keys import Key
 
-__all__ = ("Plain", "factors", "is_plain", "number", "to_plain")
+__all__ = ("LEAST_RATE", "Plain", "factors", "is_plain", "number", "to_plain")
 
 Plain: TypeAlias = bool | int | float | str | tuple[float | None, ...] | None
 """What a hyper-parameter may be."""
+
+LEAST_RATE = -1e-12
+"""The least learning rate: schedulers that end at 0, such as LinearLR, may round below it."""
 
 _LARGEST = 1 << 63
 _LONGEST = 64

@@ -13,7 +13,7 @@ import torch
 from bireme.errors import ConfigError, UnsupportedError
 from bireme.types.keys import Key
 from bireme.update.classes import arguments_of, canonical_name, class_named, name_of
-from bireme.update.numbers import Plain, factors, number, to_plain
+from bireme.update.numbers import LEAST_RATE, Plain, factors, number, to_plain
 
 __all__ = ("OptimizerSpec", "Plain")
 
@@ -119,8 +119,9 @@ class OptimizerSpec:
             ConfigError: torch refuses an argument or a parameter.
         """
         arguments = self.arguments(key)
-        # Some constructors refuse a rate of 0, which schedulers reach all the same.
-        is_still = arguments.get("lr") == 0
+        # Constructors refuse what schedulers reach all the same: a rate of 0 or a rounding below.
+        rate = arguments.get("lr")
+        is_still = isinstance(rate, int | float) and LEAST_RATE < rate <= 0
         first = {**arguments, "lr": 1e-3} if is_still else arguments
         try:
             optimizer = self.optimizer_class(params, **first)  # type: ignore[arg-type]
