@@ -9,6 +9,7 @@ from typing import cast
 from bireme.consistency.base import mask_of
 from bireme.core.actions import Action, Close, Log, Send
 from bireme.core.commands import CommandLog
+from bireme.core.defects import describe_defect, refusal_of
 from bireme.core.events import ConnectFailed, Event, Linked, Lost, Received
 from bireme.core.member import Identity, Member
 from bireme.core.replies import Replies, fault_code
@@ -101,14 +102,8 @@ class ServerCore:
         if self._member.ended is not None:
             return []
         if type(event) is Received:
-            peer = self._peers.get(event.link)
-            if peer is not None:
-                self._from_worker(event.link, peer, event.message, event.payload, now_s)
-                if self._shelf.failure is not None:
-                    self._give_up(self._shelf.failure)
-                return self._replies.take(self._view)
-            actions = self._from_stranger(event, now_s)
-        elif type(event) is Linked:
+            return self._received(event, now_s)
+        if type(event) is Linked:
             actions = self._member.linked(event.link, now_s)
         elif type(event) is ConnectFailed:
             actions = self._member.connect_failed(event.reason, now_s)
@@ -117,6 +112,21 @@ class ServerCore:
         else:
             actions = self._member.tick(now_s)
         return actions + self._farewell()
+
+    def _received(self, event: Received, now_s: float) -> list[Action]:
+        actions: list[Action] = []
+        peer = self._peers.get(event.link)
+        try:
+            if peer is None:
+                actions = self._from_stranger(event, now_s)
+            elif not self._gave_up:
+                self._from_worker(event.link, peer, event.message, event.payload, now_s)
+        except Exception as error:  # nobody knows how far it came
+            self._shelf.failure = describe_defect(error)
+        if self._shelf.failure is not None:
+            self._give_up(self._shelf.failure)
+        actions += self._replies.take(self._view)
+        return actions if peer is not None else actions + self._farewell()
 
     def _farewell(self) -> list[Action]:
         ended, link = self._member.ended, self._member.link
@@ -156,14 +166,14 @@ class ServerCore:
             if actions is not None:
                 if self._member.view != self._view:
                     self._take_view()
-                return actions + self._replies.take(self._view)
+                return actions
         elif type(message) is not Attach and type(message) is not StatusRequest:
             self._replies.fault(
                 link, None, StateError("the first message on a link to a server is Attach")
             )
-            return self._replies.take(self._view)
+            return []
         self._other(link, message, now_s)
-        return self._replies.take(self._view)
+        return []
 
     def _other(self, link: int, message: Message, now_s: float) -> None:
         if type(message) is StatusRequest:
@@ -272,8 +282,12 @@ class ServerCore:
                     message.store, message.command, message.body, payload
                 )
                 answer = CommandDone(message.number, body, size)
-            except BiremeError as error:
-                answer = Fault(fault_code(error), str(error), message.number)
+            except Exception as error:
+                only_reads = message.command is CommandKind.SAVE_STATE
+                if not (only_reads or isinstance(error, BiremeError)):
+                    raise
+                refusal = refusal_of(error)
+                answer = Fault(fault_code(refusal), str(refusal), message.number)
         self._outcomes[peer.rank] = (message.number, answer)
         self._replies.add(Send(link, answer, () if handle is None else (handle,)))
 

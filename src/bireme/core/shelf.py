@@ -8,6 +8,7 @@ import msgspec
 
 from bireme.consistency.registry import new_ledger
 from bireme.core.actions import Hold, Release, Send
+from bireme.core.defects import describe_defect, refusal_of
 from bireme.core.groups import Group, Groups
 from bireme.core.parked import Parked
 from bireme.core.replies import Replies
@@ -123,7 +124,7 @@ class Shelf:
             if isinstance(slot, tuple):
                 self._parked.pull(slot, where, wait)
             elif slot.ledger.visible(peer.rank, least):
-                self._send_value(slot, where, message.priority)
+                self._send_pulled(slot, where, message.priority)
             else:
                 slot.pulls[where] = wait
 
@@ -206,13 +207,16 @@ class Shelf:
                 if slot.refused:
                     self._check_not_refused(link, slot, message)
                 slot.check(self._values, message, entry, payload, offset)
-            except BiremeError as error:
-                self._note_refused(link, slot, message)
-                self._replies.fault(link, message.request, error, slot.names(number))
+            except Exception as error:
+                self._refuse_entry(link, slot, message, number, error)
                 return
             if not slot.present:
                 slot.opened_s = self._now_s
-            slot.add(self._values, self._crew.tree, node, message, entry, payload, offset)
+            try:
+                slot.add(self._values, self._crew.tree, node, message, entry, payload, offset)
+            except BiremeError as error:
+                self._refuse_entry(link, slot, message, number, error)
+                return
             slot.pushes[rank] = wait
             if ledger.ready(self._crew.awaited):
                 self._finish(slot)
@@ -220,6 +224,12 @@ class Shelf:
             self._answer(slot, rank, wait)
         else:
             slot.pushes[rank] = wait
+
+    def _refuse_entry(
+        self, link: int, slot: Slot, message: Push, number: int, error: Exception
+    ) -> None:
+        self._note_refused(link, slot, message)
+        self._replies.fault(link, message.request, refusal_of(error), slot.names(number))
 
     def _check_not_refused(self, link: int, slot: Slot, message: Push) -> None:
         known, peer = slot.refused.get(message.rank), self._peers.get(link)
@@ -252,8 +262,9 @@ class Shelf:
     def _finish(self, slot: Slot) -> None:
         try:
             slot.finish(self._values, self._crew)
-        except BiremeError as error:
-            self.failure = f"the update of key {slot.key_id} failed: {error}"
+        except Exception as error:
+            text = error if isinstance(error, BiremeError) else describe_defect(error)
+            self.failure = f"the update of key {slot.key_id} failed: {text}"
             return
         self._hand_out(slot)
 
@@ -289,6 +300,12 @@ class Shelf:
         else:
             self._replies.ack(link, request, slot.key_id, slot.index, number)
 
+    def _send_pulled(self, slot: Slot, where: tuple[int, int], priority: int) -> None:
+        try:
+            self._send_value(slot, where, priority)
+        except Exception as error:
+            self._replies.fault(*where, refusal_of(error))
+
     def _send_value(
         self,
         slot: Slot,
@@ -316,7 +333,7 @@ class Shelf:
             if where[0] not in self._peers:
                 pass
             elif num_ids == _WHOLE:
-                self._send_value(slot, where, priority)
+                self._send_pulled(slot, where, priority)
             else:
                 self._send_rows(slot, where, payload, num_ids)
             if num_ids > 0:
@@ -326,8 +343,8 @@ class Shelf:
         link, request = where
         try:
             handle, size = self._values.read_rows(slot.cell, payload, num_ids)
-        except BiremeError as error:
-            self._replies.fault(link, request, error)
+        except Exception as error:
+            self._replies.fault(link, request, refusal_of(error))
             return
         rows = Rows(
             request, self._view, slot.key_id, slot.index, slot.ledger.version, num_ids, size
@@ -339,11 +356,11 @@ class Shelf:
     ) -> bool:
         try:
             self._values.check_init(entry)
-        except BiremeError as error:
+            cell = self._values.initialise(message.store, entry, payload, offset)
+        except Exception as error:
             where = (SlotRound(entry.key_id, entry.index, 0),)
-            self._replies.fault(link, message.request, error, where)
+            self._replies.fault(link, message.request, refusal_of(error), where)
             return False
-        cell = self._values.initialise(message.store, entry, payload, offset)
         key = (entry.key_id, entry.index)
         ledger = new_ledger(entry.consistency, entry.staleness)
         ledger.follow(self._crew.awaited)

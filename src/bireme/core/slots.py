@@ -8,6 +8,7 @@ from math import fsum
 from typing import TYPE_CHECKING
 
 from bireme.consistency.base import Ledger, mask_of, ranks_in
+from bireme.core.defects import refusal_of
 from bireme.core.tree import Tree
 from bireme.core.values import SlotValues
 from bireme.errors import ConfigError, StateError
@@ -183,12 +184,18 @@ class Slot:
             entry: Its entry in the message.
             payload: The message's payload.
             offset_bytes: Where in it the entry's bytes start.
+
+        Raises:
+            BiremeError: The contribution cannot be read. Nothing has changed.
         """
         partials = self.partials
         node = tree.climb(partials, node)
         sibling = partials.pop(node ^ 1, None)
         if sibling is None:
-            partial = values.first(self.cell, entry, payload, offset_bytes, push.weight)
+            try:
+                partial = values.first(self.cell, entry, payload, offset_bytes, push.weight)
+            except Exception as error:
+                raise refusal_of(error) from error
         else:
             partial = values.add(self.cell, sibling, entry, payload, offset_bytes, push.weight)
             node, partial = tree.rise(partials, node >> 1, partial, values.merge)
