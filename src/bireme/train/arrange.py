@@ -32,6 +32,8 @@ from bireme.kvstore.base import KVStore, KVStoreBase
 from bireme.train.exchange import Exchange
 from bireme.train.lineup import Lineup
 from bireme.train.mode import Mode
+from bireme.train.overlapped_store import OverlappedStoreUpdate
+from bireme.train.overlapped_worker import OverlappedWorkerUpdate
 from bireme.train.plain_update import PlainUpdate
 from bireme.train.store_update import StoreUpdate, check_runs_in_store, detach
 from bireme.train.worker_update import WorkerUpdate
@@ -51,6 +53,7 @@ class Wish:
         compression: How gradients are compressed, if at all.
         update_on_kvstore: Where the optimizer runs; ``None`` leaves it to the trainer.
         options: For the store, where it is made by its type.
+        overlap: Whether gradients leave during the backward pass.
 
     Raises:
         ConfigError: An argument is of the wrong type, or they contradict each other.
@@ -62,6 +65,8 @@ class Wish:
         compression: Compression,
         update_on_kvstore: bool | None,
         options: Mapping[str, object] | None = None,
+        *,
+        overlap: bool = False,
     ) -> None:
         if kvstore is not None and not isinstance(kvstore, str | KVStoreBase):
             raise ConfigError(
@@ -74,6 +79,11 @@ class Wish:
         if kvstore is None and (compression is not None or update_on_kvstore):
             what = "compression" if compression is not None else "update_on_kvstore=True"
             raise ConfigError(f"{what} needs a store; leave out kvstore=None")
+        if not isinstance(overlap, bool):
+            raise ConfigError(f"overlap must be True or False, got {overlap!r:.60}")
+        if kvstore is None and overlap:
+            raise ConfigError("overlap=True needs a store on servers, such as 'dist_sync'")
+        self.overlap = overlap
         self.kvstore = kvstore
         self.compression = compression
         if options and not isinstance(kvstore, str):
@@ -112,9 +122,11 @@ def arrange(
         detach(optimizer)
         return PlainUpdate(optimizer), None
     if not isinstance(wish.kvstore, str):
+        _check_overlap(wish, wish.kvstore)
         return _with_store(lineup, optimizer, wish, wish.kvstore), wish.kvstore
     store = kvstores.create(wish.kvstore, **wish.options)
     try:
+        _check_overlap(wish, store)
         if len(lineup) == 1 and not wish.needs_store and _is_one_process(store):
             _close(store)
             detach(optimizer)
@@ -133,11 +145,13 @@ def _with_store(
     on_store = _updates_on_store(optimizer, store, wish.update_on_kvstore)
     exchange = Exchange(lineup, store)
     if on_store:
-        mode: Mode = StoreUpdate(optimizer, exchange)
+        on_servers = OverlappedStoreUpdate if wish.overlap else StoreUpdate
+        mode: Mode = on_servers(optimizer, exchange)
         # Before there are keys: those of some optimizers must not be cut over servers.
         mode.refresh(lineup.positions(_params(optimizer)))
     else:
-        mode = WorkerUpdate(optimizer, exchange, compressed=wish.compression is not None)
+        here = OverlappedWorkerUpdate if wish.overlap else WorkerUpdate
+        mode = here(optimizer, exchange, compressed=wish.compression is not None)
         exchange.expect_sums()
     if isinstance(store, KVStore) and wish.compression is not None:
         store.set_gradient_compression(wish.compression)
@@ -173,6 +187,14 @@ def _updates_on_store(
         return is_of_torch(name_of(type(optimizer)))
     except UnsupportedError:
         return False
+
+
+def _check_overlap(wish: Wish, store: KVStoreBase) -> None:
+    if wish.overlap and not (isinstance(store, KVStore) and store.spans_processes):
+        raise ConfigError(
+            f"overlap=True needs a store on servers, such as 'dist_sync'; a {store.type!r} store "
+            "merges at once, and there is nothing to wait for"
+        )
 
 
 def _params(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:

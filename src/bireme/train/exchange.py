@@ -92,6 +92,12 @@ class Exchange:
             total = self._total("samples", total)
         return shares(counts, total)
 
+    def equal_shares(self) -> list[float]:
+        """Return :meth:`shares` if every replica of every worker has as many samples."""
+        count = len(self.lineup)
+        total = count * (self.store.num_workers if self.meets_others else 1)
+        return shares([1.0] * count, float(total))
+
     @property
     def meets_others(self) -> bool:
         """Whether a step of this worker counts together with one of every other worker."""

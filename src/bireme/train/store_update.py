@@ -104,7 +104,7 @@ class StoreUpdate:
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        weights = self._exchange.shares(counts)
+        weights = self._shares(counts)
 
         def apply(_: torch.optim.Optimizer) -> None:
             self._pushpull(weights)
@@ -183,6 +183,9 @@ class StoreUpdate:
         self._store.set_optimizer_states({**foreign, **chosen})
         self._optimizer.state.clear()
 
+    def _shares(self, counts: Sequence[float]) -> list[float]:
+        return self._exchange.shares(counts)
+
     def _pushpull(self, weights: Sequence[float]) -> None:
         self._send_numbers()
         self._send_weights()
@@ -198,24 +201,31 @@ class StoreUpdate:
             self._store.pull(keys[cut:], outs[cut:])
         self._note(positions)
 
-    def _send_numbers(self) -> None:
+    def _numbers(self) -> list[dict[str, object]]:
         numbers = [_numbers(group) for group in self._optimizer.param_groups]
-        numbers.append({"keys": len(self._positions)})
-        if numbers == self._sent:
-            return
-        self._store.set_optimizer(self._spec())
-        self._sent = numbers
+        return [*numbers, {"keys": len(self._positions)}]
+
+    def _numbers_changed(self) -> bool:
+        return self._numbers() != self._sent
+
+    def _send_numbers(self) -> None:
+        if self._numbers_changed():
+            self._store.set_optimizer(self._spec())
+            self._sent = self._numbers()
 
     def _send_weights(self) -> None:
         """Overwrite stored values that the script changed here, as by loading a checkpoint."""
-        first = self._lineup.params[0]
-        moved = [index for index, seen in self._versions.items() if first[index]._version != seen]
+        moved = self._moved()
         if not moved:
             return
-        keys = self._exchange.keys(moved)
+        keys, first = self._exchange.keys(moved), self._lineup.params[0]
         self._store.overwrite(keys, [first[index].detach() for index in moved])
         self._lineup.follow_first(moved)
         self._note(moved)
+
+    def _moved(self) -> list[int]:
+        first = self._lineup.params[0]
+        return [index for index, seen in self._versions.items() if first[index]._version != seen]
 
     def _note(self, positions: Sequence[int]) -> None:
         first = self._lineup.params[0]

@@ -7,12 +7,13 @@ parameter groups, state and hooks.
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from bireme.errors import ConfigError, UnsupportedError
+from bireme.errors import ConfigError, StateError, UnsupportedError
 from bireme.kvstore.base import KVStore, KVStoreBase
 from bireme.train import states
 from bireme.train.arrange import Compression, Wish, arrange
@@ -23,6 +24,9 @@ from bireme.train.mode import Closure
 from bireme.train.optimizers import make_optimizer
 from bireme.train.shares import NumSamples, check_counts, shares
 from bireme.update.spec import OptimizerSpec, Plain
+
+if TYPE_CHECKING:
+    from bireme.train.overlap import Overlap
 
 __all__ = ("Trainer",)
 
@@ -50,6 +54,10 @@ class Trainer(torch.optim.Optimizer):
         compression: How the store compresses gradients, such as ``{"type": "2bit"}``.
         update_on_kvstore: Whether the optimizer runs in the store. Default: on servers where the
             store has them, else here.
+        overlap: Let gradients leave while the backward pass runs, and let new weights arrive
+            during the next forward pass, each layer waiting for its own. For stores on servers.
+            The same bits as without; what a script must not do then is on the page
+            ``docs/overlap.md``, and is refused by an error where it can be noticed.
         store_options: Options of the store's type, as :func:`bireme.kvstore.create` takes them:
             ``staleness=2`` with ``"dist_bounded"``.
 
@@ -86,10 +94,11 @@ class Trainer(torch.optim.Optimizer):
         optimizer_params: Mapping[str, Plain] | None = None,
         compression: Compression = None,
         update_on_kvstore: bool | None = None,
+        overlap: bool = False,
         **store_options: object,
     ) -> None:
         # Optimizer.__init__ is not called: it would make groups and state a second time.
-        wish = Wish(kvstore, compression, update_on_kvstore, store_options)
+        wish = Wish(kvstore, compression, update_on_kvstore, store_options, overlap=overlap)
         self._lineup = Lineup(model)
         self._inner = make_optimizer(self._lineup.modules[0], optimizer, optimizer_params)
         if isinstance(self._inner, Trainer):
@@ -98,6 +107,9 @@ class Trainer(torch.optim.Optimizer):
         if not any(param.requires_grad for param in _params(self._inner)):
             raise ConfigError("no parameter of the optimizer requires a gradient; nothing to train")
         self._mode, self._store = arrange(self._lineup, self._inner, wish)
+        self._overlap: Overlap | None = getattr(self._mode, "overlap", None)
+        self._begun: NumSamples = None
+        self._owns_store = isinstance(kvstore, str)
         self._mode.refresh(self._positions)
         self._share_hooks()
         self._lineup.follow_first()
@@ -177,7 +189,7 @@ class Trainer(torch.optim.Optimizer):
             if num_samples is not None:
                 raise ConfigError(f"a closure must be callable, got {closure!r:.60}")
             closure, num_samples = None, closure
-        counts = self._counts(num_samples)
+        counts = self._step_counts(num_samples)
         if closure is None and isinstance(self._inner, torch.optim.LBFGS):
             raise ConfigError("LBFGS computes the loss several times; give step() a closure")
         check_learning_rates(self._inner)
@@ -187,6 +199,61 @@ class Trainer(torch.optim.Optimizer):
         if closure is not None:
             raise ConfigError("a GradScaler takes no closure; compute gradients before the step")
         return self._scaled_step(counts)
+
+    def begin(self, num_samples: NumSamples) -> None:
+        """Say before the backward pass how many samples the next step has.
+
+        Needed with ``overlap=True`` where shares differ, because gradients leave with their
+        weights during the backward pass. ``step()`` then needs no ``num_samples``. Every worker
+        calls it.
+
+        Args:
+            num_samples: As for :meth:`step`.
+
+        Raises:
+            ConfigError: As for :meth:`step`.
+            StateError: The step has begun already.
+        """
+        counts = self._counts(num_samples)
+        if self._begun is not None:
+            raise StateError("this step has begun already; call begin() once, before the backward")
+        self._notice_params()
+        if self._overlap is not None:
+            self._overlap.begin(counts)
+        self._begun = counts
+
+    def accumulate(self) -> AbstractContextManager[None]:
+        """Return a context in which backward passes only add to the gradients.
+
+        With ``overlap=True`` no gradient leaves inside it. Wrap all backward passes of a step but
+        the last; or all of them, if the gradients are to be clipped, unscaled or looked at before
+        :meth:`step`, which then sends them. Without overlap it changes nothing.
+        """
+        return nullcontext() if self._overlap is None else self._overlap.hold()
+
+    def synchronize(self) -> None:
+        """Return when every parameter holds its new value.
+
+        With ``overlap=True``, needed after :meth:`step` before a script reads or writes parameters
+        by itself. A module's forward, ``state_dict`` and ``load_state_dict`` do it by themselves.
+
+        Raises:
+            BiremeError: What the exchange failed with.
+        """
+        if self._overlap is not None:
+            self._overlap.synchronize()
+
+    def close(self) -> None:
+        """Wait for what is on the way, remove all hooks, and close the store.
+
+        A store that was given to the trainer, not made by it, stays open.
+        """
+        try:
+            if self._overlap is not None:
+                self._overlap.close()
+        finally:
+            if self._owns_store and isinstance(self._store, KVStore):
+                self._store.close()
 
     def allreduce_grads(self, num_samples: NumSamples = None) -> None:
         """Merge gradients now, to look at them or clip them before :meth:`step`.
@@ -202,7 +269,7 @@ class Trainer(torch.optim.Optimizer):
             ConfigError: As for :meth:`step`.
             StateError: The optimizer runs in the store, or the store is closed.
         """
-        counts = self._counts(num_samples)
+        counts = self._step_counts(num_samples)
         self._notice_params()
         self._mode.merge(counts)
 
@@ -310,6 +377,10 @@ class Trainer(torch.optim.Optimizer):
             # multiply into the next one.
             del scaler.grad_scale, scaler.found_inf
             raise
+
+    def _step_counts(self, num_samples: NumSamples) -> list[float]:
+        begun, self._begun = self._begun, None
+        return self._counts(begun if num_samples is None else num_samples)
 
     def _counts(self, num_samples: NumSamples) -> list[float]:
         counts = check_counts(num_samples, len(self._lineup))

@@ -45,7 +45,7 @@ class WorkerUpdate:
 
     def step(self, closure: Closure, counts: Sequence[float]) -> float | None:
         """Merge what is not merged yet, update replica 0, copy its weights to the others."""
-        weights = self._exchange.shares(counts)
+        weights = self._shares(counts)
         if closure is None:
             self._merge(weights)
             return self.update(None)
@@ -61,7 +61,7 @@ class WorkerUpdate:
 
     def merge(self, counts: Sequence[float]) -> None:
         """Leave the merged gradients in every replica, marked as merged."""
-        weights = self._exchange.shares(counts)
+        weights = self._shares(counts)
         if self._compressed and not self._is_finite(weights):
             # A residual would keep the overflow for ever. NaN everywhere tells a scaler to skip.
             self._overflow()
@@ -113,6 +113,9 @@ class WorkerUpdate:
 
     def pull_state(self) -> None:
         """Do nothing: the state is here."""
+
+    def _shares(self, counts: Sequence[float]) -> list[float]:
+        return self._exchange.shares(counts)
 
     def _merge(self, weights: Sequence[float]) -> None:
         todo = self._marks.without(self._positions)
