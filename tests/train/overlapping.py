@@ -97,3 +97,16 @@ def assert_same(work, **options):
         assert len(found) == len(off[0]) > 0
         for value, expected in zip(found, off[0], strict=True):
             assert torch.equal(value, expected)
+
+
+def calls_of(trainer):
+    """Record the store's calls of a trainer from now on: names and priority of each."""
+    store, calls = trainer.kvstore, []
+    begin = store.pushpull_async
+
+    def record(keys, values, outs, priority):
+        calls.append(([key.partition("/")[2] for key in keys], priority))
+        return begin(keys, values, outs, priority)
+
+    store.pushpull_async = record
+    return calls
