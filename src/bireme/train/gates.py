@@ -21,8 +21,6 @@ __all__ = ("Gates",)
 class _Gate:
     """A hook of one module. A copy of the module, or a saved one, has a gate that does nothing."""
 
-    _torchdynamo_disable = True
-
     __slots__ = ("_gates", "_name")
 
     def __init__(self, gates: "weakref.ref[Gates] | None", name: str | None) -> None:
@@ -31,18 +29,26 @@ class _Gate:
 
     def __call__(self, *_: object) -> None:
         gates = None if self._gates is None else self._gates()
-        if gates is None:
-            return
-        if self._name is None:
-            gates.pass_all()
-        else:
-            gates.pass_(self._name)
+        if gates is not None:
+            _pass(gates, self._name)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "_Gate":
         return _inert()
 
     def __reduce__(self) -> tuple[Callable[[], "_Gate"], tuple[()]]:
         return _inert, ()
+
+
+def _pass(gates: "Gates", name: str | None) -> None:
+    if name is None:
+        gates.pass_all()
+    else:
+        gates.pass_(name)
+
+
+# What ``torch.compiler.disable`` sets, without loading the compiler: code that is compiled after
+# the gates were made stops here and goes on behind.
+_pass._torchdynamo_disable = True  # type: ignore[attr-defined]
 
 
 def _inert() -> _Gate:
