@@ -65,11 +65,11 @@ class OverlappedStoreUpdate(StoreUpdate):
         self.overlap.synchronize()
         super().pull_state()
 
-    def push_state(self) -> None:
+    def _push_state(self) -> None:
         """Let the state and numbers of the user's optimizer be those of the store."""
         self.overlap.refuse_left("the optimizer's state is to be replaced")
         self.overlap.synchronize()
-        super().push_state()
+        super()._push_state()
 
     def _shares(self, counts: Sequence[float]) -> list[float]:
         return self.overlap.shares(counts)
