@@ -72,3 +72,10 @@ def test_a_negative_size_changes_nothing():
     with pytest.raises(ConfigError, match="got -1"):
         balancer.place([10, -1])
     assert balancer.loads() == [0, 0]
+
+
+def test_a_server_without_bandwidth_gets_nothing():
+    balancer = Balancer([0.0, 1.0, 0.0, 1.0])
+    assert balancer.place([100] * 4) == [1, 3, 1, 3]
+    assert balancer.loads()[::2] == [0, 0]
+    assert balancer.shares() == (0.0, 0.5, 0.0, 0.5)

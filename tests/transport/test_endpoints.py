@@ -77,6 +77,16 @@ def test_tcp_sends_at_once() -> None:
         assert client.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) > 1 << 20
 
 
+def test_a_slow_link_is_given_little_in_advance() -> None:
+    listener, bound, _ = listen("tcp://127.0.0.1:0")
+    with listener, socket.create_connection((bound.name, bound.port)) as client:
+        tune(client, 50e6 / 8)
+        backlog_bytes = client.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+        # Linux doubles what is asked for, for its own bookkeeping.
+        assert 31_250 <= backlog_bytes < 1 << 18
+        assert client.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) > 1 << 20
+
+
 def test_another_user_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = socket.socketpair()
     with one, other:

@@ -35,7 +35,7 @@ class KeyRegistry:
     """Gives keys their numbers and places.
 
     Args:
-        bandwidths: Of the servers, by rank.
+        bandwidths: Of the servers, by rank; a server with 0 gets nothing.
         slice_bytes: Greatest size of a slot, where a key can be cut.
     """
 

@@ -46,7 +46,7 @@ class Lanes:
     """
 
     def __init__(self, bundle_bytes: int, next_number: Callable[[], int]) -> None:
-        self._bundle_bytes = bundle_bytes
+        self.bundle_bytes = bundle_bytes
         self._next_number = next_number
         self._fences: dict[int, _Fence] = {}
         self._ready: dict[tuple[OpenCall, int], list[tuple[Lane, _Item]]] = {}
@@ -118,7 +118,7 @@ class Lanes:
         self._commands.clear()
         if len(by_server) == 1:
             return by_server.popitem()[1]
-        return _take_turns(by_server)
+        return _take_turns(by_server, self.rank)
 
     def waiting_servers(self, call: OpenCall) -> set[int]:
         """Return the servers for which something of ``call`` is still held back here."""
@@ -193,7 +193,7 @@ class Lanes:
                 if request is not None:
                     yield request
                 request = self._new_request(call, server)
-                room = self._bundle_bytes
+                room = self.bundle_bytes
             room -= size
             if isinstance(entry, int):
                 request.items[item[0], item[1]] = (lane, item)  # type: ignore[index,assignment]
@@ -209,11 +209,16 @@ class Lanes:
         return PushRequest(number, call, server, self.rank, self.span)
 
 
-def _take_turns(by_server: dict[int, list[R]]) -> list[R]:
-    """Interleave the lists so that each is used up at the same pace."""
+def _take_turns(by_server: dict[int, list[R]], rank: int) -> list[R]:
+    """Interleave the lists so that each is used up at the same pace.
+
+    Each rank begins with another server, so that they do not all send to the same one at once.
+    """
+    servers = sorted(by_server)
+    first = rank % len(servers)
     order = sorted(
-        ((2 * position + 1) / len(requests), server, position)
-        for server, requests in by_server.items()
-        for position in range(len(requests))
+        ((2 * position + 1) / len(by_server[server]), turn, server, position)
+        for turn, server in enumerate(servers[first:] + servers[:first])
+        for position in range(len(by_server[server]))
     )
-    return [by_server[server][position] for _, server, position in order]
+    return [by_server[server][position] for _, _, server, position in order]

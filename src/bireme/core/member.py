@@ -57,6 +57,8 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """Version of the package."""
     bandwidth: float = 1.0
     """Relative share of the bytes that a server takes."""
+    link_mbps: float = 0.0
+    """Speed of this machine's link, each way; 0 when nobody said."""
     start_timeout_s: float = 60.0
     """How long to try to reach the scheduler and to wait for the others."""
 
@@ -224,6 +226,7 @@ class Member:
                 software=identity.software,
                 incarnation_hint=self.incarnation,
                 bandwidth=identity.bandwidth,
+                link_mbps=identity.link_mbps,
             ),
         )
 

@@ -63,7 +63,7 @@ class Replies:
     """
 
     def __init__(self, bundle_bytes: int) -> None:
-        self._bundle_bytes = bundle_bytes
+        self.bundle_bytes = bundle_bytes
         self._acks: dict[_Request, list[SlotRound]] = {}
         self._values: dict[_Request, _Bundle] = {}
         self._wholes: list[Action] = []
@@ -100,7 +100,7 @@ class Replies:
             priority: Of the message, the same for all values of a request.
         """
         bundle = self._values.get(where)
-        if bundle is not None and bundle.size + size_bytes > self._bundle_bytes:
+        if bundle is not None and bundle.size + size_bytes > self.bundle_bytes:
             self._send_values(where, bundle, view)
             bundle = None
         if bundle is None:

@@ -216,6 +216,7 @@ class Roster:
             join.pid,
             join.addresses,
             bandwidth=join.bandwidth,
+            link_mbps=join.link_mbps,
         )
         self.lost.pop(node, None)
         self.seats[node] = Seat(info, link, now_s)

@@ -228,6 +228,8 @@ class ServerCore:
         member = self._member
         if self._crew is None:
             self._crew = Crew(member.config.num_workers, member.config.num_shards)
+            most = min(self._replies.bundle_bytes, member.config.bundle_bytes)
+            self._replies.bundle_bytes = most
         self._view = member.view
         self._crew.set_members(
             lost=mask_of(member.lost),

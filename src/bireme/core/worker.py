@@ -182,6 +182,7 @@ class WorkerCore:
             config, rank = member.config, member.node.rank
             shards, workers = config.num_shards, config.num_workers
             desk.lanes.rank = rank
+            desk.lanes.bundle_bytes = min(desk.lanes.bundle_bytes, config.bundle_bytes)
             desk.lanes.span = (rank * shards // workers, (rank + 1) * shards // workers)
             desk.actions += desk.routes.begin(list(member.nodes.values()))
             for server in desk.routes.ranks():

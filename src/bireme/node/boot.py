@@ -16,11 +16,13 @@ from bireme.core.scheduler import SchedulerCore
 from bireme.core.server import ServerCore
 from bireme.core.worker import WorkerCore
 from bireme.errors import ConfigError
+from bireme.node.egress import Egress
 from bireme.node.interface import address_of_interface
 from bireme.node.runtime import Core, Runtime
 from bireme.node.tls import tls_contexts
 from bireme.node.values import TorchSlotValues
 from bireme.node.worker import WorkerClient
+from bireme.placement.links import frame_bytes
 from bireme.settings import JobSettings, NodeSettings, Security, TransportChoice
 from bireme.settings.node import LEAST_SECRET
 from bireme.transport.base import TransportOptions
@@ -31,6 +33,9 @@ from bireme.wire.limits import Limits
 from bireme.wire.messages import JobConfig
 
 __all__ = ("connect_worker", "identity_of", "job_config", "run_node")
+
+
+_BYTES_PER_MBIT = 1e6 / 8
 
 
 def run_node(node: NodeSettings, job: JobSettings) -> EndJob:
@@ -75,7 +80,20 @@ def connect_worker(node: NodeSettings, job: JobSettings) -> WorkerClient:
     node = _with_host(node)
     core = WorkerCore(identity_of(node, job, ()))
     transport = _open_transport(node, job)
-    return WorkerClient(core, transport, node.scheduler_address, payload_crc=job.payload_crc)
+    return WorkerClient(
+        core,
+        transport,
+        node.scheduler_address,
+        payload_crc=job.payload_crc,
+        egress=_egress(node, job),
+    )
+
+
+def _egress(node: NodeSettings, job: JobSettings) -> Egress | None:
+    """Order what leaves where the network is slow enough for the order to matter."""
+    if not node.link_mbps:
+        return None
+    return Egress(frame_bytes(node.link_mbps * _BYTES_PER_MBIT, job.slice_bytes))
 
 
 def identity_of(node: NodeSettings, job: JobSettings, addresses: tuple[str, ...]) -> Identity:
@@ -90,6 +108,7 @@ def identity_of(node: NodeSettings, job: JobSettings, addresses: tuple[str, ...]
         addresses=addresses,
         software=__version__,
         bandwidth=node.bandwidth,
+        link_mbps=node.link_mbps,
         start_timeout_s=job.start_timeout_s,
     )
 
@@ -124,6 +143,7 @@ def _open_transport(node: NodeSettings, job: JobSettings) -> SocketTransport:
             job=node.job,
             identity={"role": str(node.role), "rank": -1 if node.rank is None else node.rank},
             window_bytes=job.window_bytes,
+            link_bytes_per_s=node.link_mbps * _BYTES_PER_MBIT,
             limits=Limits(max_payload_bytes=job.max_payload_bytes),
             tls_server=tls_server,
             tls_client=tls_client,

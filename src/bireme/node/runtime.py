@@ -16,6 +16,7 @@ from bireme.core import actions as act
 from bireme.core import events as ev
 from bireme.core.calls import Call
 from bireme.errors import AuthError, BiremeError, PeerLost, RemoteProtocolError
+from bireme.node.egress import Egress
 from bireme.node.links import with_links
 from bireme.node.memory import Memory
 from bireme.node.sheets import joined
@@ -84,6 +85,7 @@ class Runtime:
         outcome: Takes the results of calls.
         inproc_names: Names that can be reached within this process.
         payload_crc: Send a checksum with every payload; what arrives with one is always checked.
+        egress: Orders the payloads that leave this machine; without it each link has its own order.
 
     Guarantees:
         ``step`` is called by one thread at a time; ``submit`` by any thread at any time. Nothing
@@ -100,8 +102,10 @@ class Runtime:
         outcome: Outcome | None = None,
         inproc_names: Sequence[str] = (),
         payload_crc: bool = False,
+        egress: Egress | None = None,
     ) -> None:
         self._core = core
+        self._egress = egress
         self._transport = transport
         self._scheduler = scheduler
         self._name = name
@@ -273,8 +277,12 @@ class Runtime:
             piece.retain()
         self.num_messages += 1
         on_sent = partial(_release_all, pieces) if pieces else None
+        frame = Frame(head, views)
+        if self._egress is not None and on_sent is not None and link.remote.startswith("tcp:"):
+            self._egress.send(link, frame, action.priority, on_sent)
+            return
         try:
-            link.send(Frame(head, views), action.priority, on_sent)
+            link.send(frame, action.priority, on_sent)
         except PeerLost:
             # The transport reports the loss by a Closed; the role hears of it then.
             _release_all(pieces)

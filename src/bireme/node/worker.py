@@ -11,6 +11,7 @@ from bireme.core import calls
 from bireme.core.calls import Call
 from bireme.core.worker import WorkerCore
 from bireme.errors import BiremeError, JobAborted, RemoteProtocolError, StateError
+from bireme.node.egress import Egress
 from bireme.node.interrupts import Shield
 from bireme.node.memory import Held
 from bireme.node.pump import Pump
@@ -44,6 +45,7 @@ class WorkerClient:
         scheduler: The scheduler's address.
         inproc_names: Names that can be reached within this process.
         payload_crc: Send a checksum with every payload.
+        egress: Orders the payloads that leave this machine.
 
     Guarantees:
         Every method may be called from any thread. Every wait ends within its limit, with an error
@@ -58,6 +60,7 @@ class WorkerClient:
         scheduler: str,
         inproc_names: Sequence[str] = (),
         payload_crc: bool = False,
+        egress: Egress | None = None,
     ) -> None:
         self._core = core
         self._transport = transport
@@ -76,6 +79,7 @@ class WorkerClient:
             outcome=self,
             inproc_names=inproc_names,
             payload_crc=payload_crc,
+            egress=egress,
         )
         self._shield = Shield()
         self._pump = Pump(self._step, self._runtime.wake, "bireme-keeper", self._shield)

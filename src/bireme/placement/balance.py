@@ -22,11 +22,11 @@ class Balancer:
     """Gives each slot to the server that would otherwise be the first to fall a slot behind.
 
     Args:
-        bandwidths: One number for each server by rank, > 0: its share of the load relative to
-            the others'.
+        bandwidths: One number for each server by rank, >= 0: its share of the load relative to
+            the others'. A server with 0 gets nothing.
 
     Raises:
-        ConfigError: There is no server, or a bandwidth is not a positive finite number.
+        ConfigError: There is no server, or a bandwidth is negative or not finite, or all are 0.
 
     Guarantees:
         The answer depends only on the bandwidths and the sequence of questions. No server ever
@@ -47,14 +47,20 @@ class Balancer:
         if not bandwidths:
             raise ConfigError("a job needs at least one server to place keys on")
         for rank, bandwidth in enumerate(bandwidths):
-            if not (math.isfinite(bandwidth) and bandwidth > 0):
-                raise ConfigError(f"bandwidth of S[{rank}] must be > 0, got {bandwidth}")
+            if not (math.isfinite(bandwidth) and bandwidth >= 0):
+                raise ConfigError(f"bandwidth of S[{rank}] must be >= 0, got {bandwidth}")
         total = math.fsum(bandwidths)
+        if not total:
+            raise ConfigError("the bandwidths of all servers are 0; one must be > 0")
         self._shares = tuple(bandwidth / total for bandwidth in bandwidths)
         # Of servers with equal shares the one with the least load comes first by every rule, so
         # that one look at the top of each share's heap is enough however many servers there are.
         self._heaps: dict[float, _Heap] = {}
+        self._num_taking = 0
         for rank, share in enumerate(self._shares):
+            if not share:
+                continue
+            self._num_taking += 1
             heapq.heappush(self._heaps.setdefault(share, []), (0, rank))
         self._total = 0
         self._largest = 0
@@ -104,7 +110,7 @@ class Balancer:
         """
         share, heap = item
         lag = share * self._total - heap[0][0]
-        return lag >= cost / len(self._shares) - 1e-9 * self._total
+        return lag >= cost / self._num_taking - 1e-9 * self._total
 
     def _deadline(self, item: tuple[float, _Heap]) -> tuple[float, int]:
         """Order by the total load at which the server falls a whole slot behind, then by rank."""

@@ -90,8 +90,11 @@ class NodeSettings:
     tls_ca: str = field(default="", metadata=env("BIREME_TLS_CA"))
     """Certificates that this node trusts, a PEM file; for ``tls``."""
     bandwidth: float = field(default=1.0, metadata=env("BIREME_BANDWIDTH", above=0))
-    """Share of the bytes that a server takes, relative to the other servers: its network's
-    speed, in any unit."""
+    """Share of the bytes that a server takes, relative to the other servers. Without it the
+    servers share by the speeds of links and by who runs on which machine."""
+    link_mbps: float = field(default=0.0, metadata=env("BIREME_LINK_MBPS", low=0, high=1e9))
+    """Speed of this machine's network link in Mbit/s, each way. It decides how much the machine's
+    servers hold and in what sizes values travel. 0: unknown; links then count as equally fast."""
     kvstore: str = field(default="", metadata=env("BIREME_KVSTORE"))
     """Store type for scripts that ask for none."""
     log_level: str = field(default="warning", metadata=env("BIREME_LOG"))

@@ -240,6 +240,10 @@ class TransportOptions:
     """What this side tells its peers about itself after the proof."""
     window_bytes: int = 16 << 20
     """Payload that a peer may have under way to here, per link, before frames are released."""
+    link_bytes_per_s: float = 0.0
+    """Speed of this machine's network link; 0: unknown, or fast. Below some GB/s the system is
+    given so much of what is to be sent at a time as passes in a few milliseconds, so that frames
+    of other links and of higher priority need not wait behind it."""
     shared_bytes: int = 1 << 30
     """How much shared memory may be used for what goes to all local peers together; beyond that,
     payloads pass through sockets."""

@@ -35,6 +35,13 @@ __all__ = (
 _BACKLOG = 512
 _TCP_BUFFER_BYTES = 4 << 20
 _UNIX_BUFFER_BYTES = 1 << 20
+_BACKLOG_S = 0.005
+"""How much the system takes in advance of a slow link: enough for this process to be away from the
+processor for a moment."""
+_LEAST_BACKLOG_BYTES = 16 << 10
+_TCP_INFO_BYTES = 104
+_TCP_INFO_RTT = 68
+"""Where the smoothed round trip lies in it, in microseconds (linux/tcp.h)."""
 
 _Sockaddr = str | tuple[str, int] | tuple[str, int, int, int]
 
@@ -142,15 +149,38 @@ def start_connecting(endpoint: Endpoint) -> socket.socket:
     return connecting
 
 
-def tune(connected: socket.socket) -> None:
-    """Set what makes frames leave at once, and large ones in few calls."""
+def tune(connected: socket.socket, link_bytes_per_s: float = 0.0) -> None:
+    """Set what makes frames leave at once, and large ones in few calls.
+
+    Args:
+        connected: The socket.
+        link_bytes_per_s: Speed of this machine's network link; 0: unknown.
+    """
     local = connected.family == socket.AF_UNIX
     size_bytes = _UNIX_BUFFER_BYTES if local else _TCP_BUFFER_BYTES
-    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+    backlog_bytes = size_bytes
+    if link_bytes_per_s and not local:
+        # What the system has taken can neither be overtaken nor dealt to the servers by share,
+        # and a long queue delays what answers the other direction.
+        backlog_s = max(_BACKLOG_S, 2 * _round_trip_s(connected))
+        wanted = max(_LEAST_BACKLOG_BYTES, int(link_bytes_per_s * backlog_s))
+        backlog_bytes = min(size_bytes, wanted)
+    for option, number in ((socket.SO_SNDBUF, backlog_bytes), (socket.SO_RCVBUF, size_bytes)):
         with contextlib.suppress(OSError):
-            connected.setsockopt(socket.SOL_SOCKET, option, size_bytes)
+            connected.setsockopt(socket.SOL_SOCKET, option, number)
     if not local:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def _round_trip_s(connected: socket.socket) -> float:
+    """Return the round trip that the system has measured; 0 where it does not tell."""
+    if sys.platform != "linux":
+        return 0.0
+    try:
+        info = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+        return float(struct.unpack_from("I", info, _TCP_INFO_RTT)[0]) / 1e6
+    except (OSError, struct.error):
+        return 0.0
 
 
 def check_same_user(connected: socket.socket) -> None:

@@ -45,8 +45,10 @@ class Greeting:
         tls: ssl.SSLContext | None = None,
         host: str = "",
         shared: bool = False,
+        link_bytes_per_s: float = 0.0,
     ) -> None:
         self._socket = connection
+        self._link_bytes_per_s = link_bytes_per_s
         self._tls = tls
         self._host = host
         self._shared = shared
@@ -102,7 +104,7 @@ class Greeting:
         self._connected = True
         self.wants_writing = False
         self._socket.setblocking(False)
-        tune(self._socket)
+        tune(self._socket, self._link_bytes_per_s)
         if self._socket.family == socket.AF_UNIX:
             check_same_user(self._socket)
         if self._tls is None:

@@ -315,6 +315,7 @@ class SocketTransport(Transport):
                 client=False,
                 shared=bound.scheme == "shm+unix",
                 tls=self.options.tls_server if bound.scheme == "tcp" else None,
+                link_bytes_per_s=self.options.link_bytes_per_s,
             )
             deadline_s = time.monotonic() + self.options.handshake_timeout_s
             self._greet(greeting, None, bound, remote, deadline_s)
@@ -344,6 +345,7 @@ class SocketTransport(Transport):
                 shared=address.scheme == "shm+unix",
                 tls=self.options.tls_client if address.scheme == "tcp" else None,
                 host=address.name,
+                link_bytes_per_s=self.options.link_bytes_per_s,
             )
         except (OSError, UnicodeError) as error:
             attempt.fail(PeerLost(str(error)))

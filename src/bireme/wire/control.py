@@ -41,6 +41,7 @@ __all__ = (
 
 _Seconds = Annotated[float, Meta(ge=0)]
 _Positive = Annotated[float, Meta(gt=0)]
+_AtLeastZero = Annotated[float, Meta(ge=0)]
 _Addresses = Annotated[tuple[Name, ...], Meta(max_length=16)]
 
 
@@ -58,6 +59,8 @@ class NodeInfo(_Part, frozen=True):
     addresses: _Addresses
     bandwidth: _Positive = 1.0
     """Share of the bytes that a server takes, relative to the other servers."""
+    link_mbps: _AtLeastZero = 0.0
+    """Speed of its machine's link, each way; 0 when nobody said."""
 
 
 class Lost(_Part, frozen=True):
@@ -88,6 +91,8 @@ class JobConfig(_Part, frozen=True):
     heartbeat_interval_s: _Positive = 0.25
     heartbeat_timeout_s: _Positive = 20.0
     max_payload_bytes: Number = 1 << 30
+    bundle_bytes: Number = 1 << 20
+    """Slots for one receiver travel together in messages of about this size."""
 
 
 class Join(Message, frozen=True):
@@ -108,6 +113,7 @@ class Join(Message, frozen=True):
     incarnation_hint: Count = 0
     """Incarnation this process had before it lost its link to the scheduler; 0 for a new one."""
     bandwidth: _Positive = 1.0
+    link_mbps: _AtLeastZero = 0.0
 
 
 class Joined(Message, frozen=True):

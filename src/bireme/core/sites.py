@@ -1,0 +1,74 @@
+"""From the members of a job to the machines they run on: shares of servers, sizes of frames. Pure.
+
+Called by :mod:`bireme.core.scheduler` when the job is complete.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+
+from bireme.placement.links import Site, frame_bytes, spread
+from bireme.types.nodes import Role
+from bireme.wire.messages import NodeInfo
+
+__all__ = ("frames_of_job", "server_weights")
+
+_BYTES_PER_MBIT = 1e6 / 8
+
+
+def server_weights(nodes: Iterable[NodeInfo]) -> list[float]:
+    """Return each server's share of the bytes, by rank; some may be 0.
+
+    Weights that somebody declared (``bandwidth`` other than 1) are taken as they are. Otherwise the
+    machines share by the speeds of their links and by who runs on them: a link that nobody stated
+    counts as fast as the mean of the others. The servers of one machine share equally.
+    """
+    infos = sorted(nodes, key=lambda info: info.node)
+    servers = [info for info in infos if info.node.role is Role.SERVER]
+    if any(info.bandwidth != 1.0 for info in servers):
+        return [info.bandwidth for info in servers]
+    by_host = _by_host(infos)
+    sites = _sites(list(by_host.values()))
+    shares = dict(zip(by_host, spread(sites).shares, strict=True))
+    counts = {host: site.num_servers for host, site in zip(by_host, sites, strict=True)}
+    return [shares[info.host] / counts[info.host] for info in servers]
+
+
+def frames_of_job(nodes: Iterable[NodeInfo], slice_bytes: int) -> int:
+    """Return the size in which values travel: ``slice_bytes``, or less where links are slow.
+
+    Only links whose speed was stated count, and only in a job of several machines.
+    """
+    by_host = _by_host(nodes)
+    speeds = [_speed(each) for each in by_host.values()]
+    stated = [speed for speed in speeds if speed]
+    if len(by_host) < 2 or not stated:
+        return slice_bytes
+    return frame_bytes(min(stated) * _BYTES_PER_MBIT, slice_bytes)
+
+
+def _by_host(nodes: Iterable[NodeInfo]) -> dict[str, list[NodeInfo]]:
+    """Group workers and servers by machine."""
+    by_host: dict[str, list[NodeInfo]] = {}
+    for info in nodes:
+        if info.node.role is not Role.SCHEDULER:
+            by_host.setdefault(info.host, []).append(info)
+    return by_host
+
+
+def _sites(groups: Sequence[Sequence[NodeInfo]]) -> list[Site]:
+    speeds = [_speed(group) for group in groups]
+    stated = [speed for speed in speeds if speed]
+    usual = fmean(stated) if stated else 1.0
+    return [
+        Site(
+            speed or usual,
+            sum(info.node.role is Role.WORKER for info in group),
+            sum(info.node.role is Role.SERVER for info in group),
+        )
+        for speed, group in zip(speeds, groups, strict=True)
+    ]
+
+
+def _speed(group: Iterable[NodeInfo]) -> float:
+    return max((each.link_mbps for each in group if math.isfinite(each.link_mbps)), default=0.0)
