@@ -7,6 +7,7 @@ from bireme.core.calls import CommandCall, PushCall
 from bireme.core.lanes import Lanes
 from bireme.core.opencalls import OpenCall
 from bireme.core.requests import CommandRequest, PushRequest
+from bireme.types.choices import Layout
 from bireme.wire.messages import CommandKind, KeyPlacement, SlotPlacement
 
 
@@ -102,3 +103,29 @@ def test_abandoned_items_come_back_once(lanes):
     assert sorted(item[0] for item in lanes.abandon()) == [0, 1, 1]
     assert list(lanes.abandon()) == []
     assert isinstance(sent[0], PushRequest)
+
+
+def servers_of(rank, slots):
+    """Servers in the order in which a rank sends one slot after the other."""
+    numbers = count()
+    lanes = Lanes(1, lambda: next(numbers))
+    lanes.rank = rank
+    lanes.add_key(KeyPlacement(0, "a", tuple(SlotPlacement(each, 0, 1) for each in slots), True))
+    call = OpenCall(PushCall(1, (), 9.0), 9.0, len(slots))
+    for index in range(len(slots)):
+        item = (0, index, None, 4, "raw", Layout.DENSE, 0)
+        lanes.hand_in(call, lanes.by_slot[0, index], item, is_push=True)
+    return [request.server for request in lanes.take_ready()]
+
+
+def test_servers_are_done_at_the_same_time_whatever_their_shares():
+    assert servers_of(0, [0, 0, 0, 0, 1, 1]) == [0, 1, 0, 0, 1, 0]
+
+
+def test_each_rank_begins_with_another_server():
+    assert [servers_of(rank, [0, 1, 2]) for rank in range(4)] == [
+        [0, 1, 2],
+        [1, 2, 0],
+        [2, 0, 1],
+        [0, 1, 2],
+    ]

@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 from tests.core.nodes import of, sent
 
@@ -60,6 +61,16 @@ def keep_alive(core, now_s, *, silent=()):
     for link in (SERVER, *(WORKER + rank for rank in range(3))):
         if link not in silent:
             core.handle(Received(link, Heartbeat(now_s, core.view)), now_s)
+
+
+def test_slow_links_make_small_slices_and_bundles_for_everyone():
+    core = forming()
+    core.handle(Received(SERVER, join(Role.SERVER, 0)), 0.0)
+    for rank in range(3):
+        message = msgspec.structs.replace(join(Role.WORKER, rank), link_mbps=50.0)
+        actions = core.handle(Received(WORKER + rank, message), 0.0)
+    start = sent(actions, Start)[0]
+    assert (start.config.slice_bytes, start.config.bundle_bytes) == (32768, 32768)
 
 
 def test_the_job_starts_when_all_are_there():
