@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -136,20 +137,18 @@ def _running(
         path = f"{folder}/job"
         listener.bind(path)
         listener.listen()
-        listener.settimeout(START_S)
+        listener.settimeout(0.5)
         started: list[subprocess.Popen[str]] = []
         lines: list[Line] = []
         try:
             for host, env in processes:
                 started.append(host.start([sys.executable, str(script), path], env))
-            lines += [Line(listener.accept()[0]) for _ in range(num_workers)]
+            lines += [_accept(listener, started) for _ in range(num_workers)]
             yield Job(lines)
             for line in lines:
                 line.close()
             for process in started:
                 process.wait(60)
-        except TimeoutError as error:
-            raise JobError(f"the job did not start within {START_S} s") from error
         finally:
             for process in started:
                 if process.poll() is None:
@@ -160,3 +159,14 @@ def _running(
                 if process.poll() is None:
                     process.kill()
                     process.wait()
+
+
+def _accept(listener: socket.socket, started: Sequence[subprocess.Popen[str]]) -> Line:
+    """Return the line to the next worker that is ready."""
+    limit_s = time.monotonic() + START_S
+    while time.monotonic() < limit_s:
+        with contextlib.suppress(TimeoutError):
+            return Line(listener.accept()[0])
+        if any(process.poll() for process in started):
+            raise JobError("a process of the job failed at its start")
+    raise JobError(f"the job did not start within {START_S} s")
