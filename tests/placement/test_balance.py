@@ -56,9 +56,9 @@ def test_empty_values_are_spread_too():
 
 @pytest.mark.parametrize("bandwidths", [[1.0] * 100, [float(1 + i % 5) for i in range(100)]])
 def test_a_hundred_thousand_keys_are_placed_at_once(bandwidths):
-    start_s = time.perf_counter()
+    start_s = time.process_time()
     Balancer(bandwidths).place([1 + i % 4096 for i in range(100_000)])
-    assert time.perf_counter() - start_s < 2.0
+    assert time.process_time() - start_s < 2.0
 
 
 @pytest.mark.parametrize("bandwidths", [[], [0.0], [1.0, -1.0], [float("nan")], [float("inf")]])
