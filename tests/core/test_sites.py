@@ -2,9 +2,9 @@
 
 import pytest
 
-from bireme.core.sites import frames_of_job, server_weights
+from bireme.core.sites import server_weights, with_frames
 from bireme.types.nodes import SCHEDULER, server, worker
-from bireme.wire.messages import NodeInfo
+from bireme.wire.messages import JobConfig, NodeInfo
 
 
 def info(node, host, mbps=0.0, bandwidth=1.0):
@@ -49,11 +49,16 @@ def test_a_link_of_no_finite_speed_counts_as_unknown():
     assert server_weights(nodes) == [0.5, 0.5]
 
 
+def frames(nodes, slice_bytes=1 << 20):
+    config = with_frames(JobConfig(2, 1, 2, slice_bytes=slice_bytes), nodes)
+    return config.slice_bytes, config.bundle_bytes
+
+
 def test_frames_follow_the_slowest_link():
-    assert frames_of_job(job("ab", "c", {"a": 50, "b": 1000}), 1 << 20) == 32768
+    assert frames(job("ab", "c", {"a": 50, "b": 1000})) == (32768, 32768)
 
 
 def test_frames_are_whole_slices_where_no_link_is_stated_or_none_is_used():
-    assert frames_of_job(job("ab", "c"), 1 << 20) == 1 << 20
-    assert frames_of_job(job("aa", "a", {"a": 50}), 1 << 20) == 1 << 20
-    assert frames_of_job(job("ab", "c", {"a": 50}), 4096) == 4096
+    assert frames(job("ab", "c")) == (1 << 20, 1 << 20)
+    assert frames(job("aa", "a", {"a": 50})) == (1 << 20, 1 << 20)
+    assert frames(job("ab", "c", {"a": 50}), 4096) == (4096, 1 << 20)

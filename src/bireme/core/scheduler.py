@@ -6,15 +6,13 @@ Fed by ``node.scheduler`` with what its sockets bring, and by ``sim`` under virt
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from bireme.core.actions import Action, Close, EndJob, Log, Send
 from bireme.core.barriers import Barriers
 from bireme.core.events import Event, Received, Tick
 from bireme.core.events import Lost as LinkLost
 from bireme.core.keys import KeyRegistry
 from bireme.core.roster import Roster, Seat
-from bireme.core.sites import frames_of_job, server_weights
+from bireme.core.sites import server_weights, with_frames
 from bireme.errors import ConfigError, StateError
 from bireme.types.choices import DeathPolicy
 from bireme.types.nodes import SCHEDULER, NodeId, Role
@@ -321,19 +319,9 @@ class SchedulerCore:
     def _form(self, now_s: float) -> None:
         for info in self._roster.rank_the_rest(now_s):
             self._welcome(info)
-        infos, config = self._roster.infos(), self._config
-        frame_bytes = frames_of_job(infos, config.slice_bytes)
-        if frame_bytes < config.slice_bytes:
-            self._config = msgspec.structs.replace(
-                config,
-                slice_bytes=frame_bytes,
-                bundle_bytes=min(frame_bytes, config.bundle_bytes),
-            )
-        weights = server_weights(infos)
-        self._keys = KeyRegistry(weights, frame_bytes)
-        shares = " ".join(f"{weight / sum(weights):.3f}" for weight in weights)
-        text = f"the servers' shares are {shares}, in slices of {frame_bytes} bytes at most"
-        self._actions.append(Log("info", text))
+        infos = self._roster.infos()
+        self._config = with_frames(self._config, infos)
+        self._keys = KeyRegistry(server_weights(infos), self._config.slice_bytes)
         self._phase = Phase.RUNNING
         self._view, self._view_s = 1, now_s
         self._broadcast(self._start_message(replacement=False))

@@ -7,11 +7,13 @@ import math
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
+import msgspec
+
 from bireme.placement.links import Site, frame_bytes, spread
 from bireme.types.nodes import Role
-from bireme.wire.messages import NodeInfo
+from bireme.wire.messages import JobConfig, NodeInfo
 
-__all__ = ("frames_of_job", "server_weights")
+__all__ = ("server_weights", "with_frames")
 
 _BYTES_PER_MBIT = 1e6 / 8
 
@@ -34,11 +36,19 @@ def server_weights(nodes: Iterable[NodeInfo]) -> list[float]:
     return [shares[info.host] / counts[info.host] for info in servers]
 
 
-def frames_of_job(nodes: Iterable[NodeInfo], slice_bytes: int) -> int:
-    """Return the size in which values travel: ``slice_bytes``, or less where links are slow.
+def with_frames(config: JobConfig, nodes: Iterable[NodeInfo]) -> JobConfig:
+    """Return the job's configuration with smaller slices and bundles where links are slow.
 
     Only links whose speed was stated count, and only in a job of several machines.
     """
+    size_bytes = _frame_bytes(nodes, config.slice_bytes)
+    if size_bytes == config.slice_bytes:
+        return config
+    bundle_bytes = min(size_bytes, config.bundle_bytes)
+    return msgspec.structs.replace(config, slice_bytes=size_bytes, bundle_bytes=bundle_bytes)
+
+
+def _frame_bytes(nodes: Iterable[NodeInfo], slice_bytes: int) -> int:
     by_host = _by_host(nodes)
     speeds = [_speed(each) for each in by_host.values()]
     stated = [speed for speed in speeds if speed]
