@@ -234,7 +234,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     load_before, started_s = os.getloadavg()[0], time.monotonic()
     try:
         for setting in settings(arguments):
-            table.add_row(*measure(setting, arguments, console))
+            cells = measure(setting, arguments, console)
+            table.add_row(*cells)
+            console.print("  ".join(cells))
     except (ClusterError, JobError) as error:
         print(error, file=sys.stderr)
         return 1
