@@ -21,6 +21,7 @@ from bireme.wire.messages import JobConfig
 __all__ = ("Agreement",)
 
 _TEXT_BYTES = 1024
+_SAYING_BYTES = 256
 
 
 class Agreement:
@@ -35,6 +36,7 @@ class Agreement:
     def __init__(self, client: WorkerClient, number: int, config: JobConfig) -> None:
         self._client = client
         self._timeout_s = config.pull_timeout_s
+        self._num_workers = config.num_workers
         self._directory = Directory(client, number, Consistency.SYNC, config)
         self._lock = threading.Lock()
         self._known: set[str] = set()
@@ -62,22 +64,56 @@ class Agreement:
         """Return when every worker has come here."""
         self.sum("meeting", torch.zeros(1))
 
+    def gather(self, name: str, text: str) -> dict[int, str]:
+        """Return what every worker says, by rank; those that are gone say nothing.
+
+        Args:
+            name: What it is about.
+            text: What this worker says; only its first 256 bytes are told.
+        """
+        rows = torch.zeros(self._num_workers, _SAYING_BYTES, dtype=torch.float64)
+        rows[self._client.rank] = _numbers(text, _SAYING_BYTES)
+        present, told = self._exact(name, rows.view(-1))
+        said = told.view(rows.shape)
+        return {rank: _text(row) for rank, row in enumerate(said) if present[rank]}
+
+    def _exact(self, name: str, mine: torch.Tensor) -> tuple[list[bool], torch.Tensor]:
+        """Return which ranks take part, and the sum of their small whole numbers.
+
+        Where workers have died, servers make up for them by a factor: each worker adds a one of
+        its own, which shows the factor.
+        """
+        ones = torch.zeros(self._num_workers, dtype=torch.float64)
+        ones[self._client.rank] = 1.0
+        told = self.sum(name, torch.cat([ones, mine]))
+        told = (told / told[self._client.rank]).round()
+        return told[: len(ones)].bool().tolist(), told[len(ones) :]
+
     def share_outcome(self, error: BiremeError | OSError | None) -> None:
         """Raise rank 0's error on every worker, if there is one.
 
         Args:
             error: What went wrong here; only rank 0's counts.
         """
-        mine = torch.zeros(_TEXT_BYTES, dtype=torch.uint8)
-        if self._client.rank == 0 and error is not None:
-            raw = f"{type(error).__name__}:{error}".encode()[:_TEXT_BYTES]
-            mine[: len(raw)] = torch.frombuffer(bytearray(raw), dtype=torch.uint8)
-        told = bytes(self.sum("outcome", mine).numpy()).rstrip(b"\0").decode(errors="replace")
-        if self._client.rank == 0 and error is not None:
+        speaks = self._client.rank == 0 and error is not None
+        mine = f"{type(error).__name__}:{error}" if speaks else ""
+        told = _text(self._exact("outcome", _numbers(mine, _TEXT_BYTES))[1])
+        if speaks:
+            assert error is not None
             raise error
         if told:
             name, _, text = told.partition(":")
             raise _kind(name)(f"on rank 0: {text}")
+
+
+def _numbers(text: str, size: int) -> torch.Tensor:
+    """Return the first bytes of a text as floats, which sums and factors leave exact."""
+    raw = text.encode()[:size].ljust(size, b"\0")
+    return torch.frombuffer(bytearray(raw), dtype=torch.uint8).double()
+
+
+def _text(numbers: torch.Tensor) -> str:
+    return bytes(numbers.to(torch.uint8).numpy()).rstrip(b"\0").decode(errors="replace")
 
 
 def _kind(name: str) -> type[BiremeError] | type[OSError]:

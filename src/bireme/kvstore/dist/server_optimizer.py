@@ -10,6 +10,7 @@ from bireme.kvstore.base import Key
 from bireme.kvstore.calls import Push
 from bireme.kvstore.dist import server_states
 from bireme.kvstore.dist.agreement import Agreement
+from bireme.kvstore.dist.chosen import check_all_set
 from bireme.kvstore.dist.directory import Directory
 from bireme.kvstore.dist.entry import DistEntry
 from bireme.node.partials import sum_dtype
@@ -61,7 +62,8 @@ class ServerOptimizer:
         """Send an optimizer to every server; one of another class than before is a meeting.
 
         Raises:
-            ConfigError: It cannot be described by a name and plain numbers.
+            ConfigError: It cannot be described by a name and plain numbers; or, where workers
+                meet, another worker sets another one, or none.
             StateError: It needs whole values, and keys were cut over servers before.
         """
         runner = OptimizerRunner(optimizer)
@@ -69,6 +71,9 @@ class ServerOptimizer:
         refusal: BiremeError | None = None
         with self._lock:
             is_other = self._spec is None or self._spec.name != spec.name
+        if is_other:
+            check_all_set(self._agreement, spec)
+        with self._lock:
             try:
                 self._refuse_cut_keys(spec)
                 self._send(spec)
