@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from bireme import data as data
     from bireme import kvstore as kv
     from bireme import kvstore as kvstore
+    from bireme.consistency.local import LocalSteps as LocalSteps
     from bireme.kvstore.factory import run_role as run_role
     from bireme.train import callbacks as callbacks
     from bireme.train import metrics as metrics
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "Context",
+    "LocalSteps",
     "Module",
     "OptimizerSpec",
     "Trainer",
@@ -55,6 +57,7 @@ _MODULES = {
 }
 _NAMES = {
     "Context": "bireme.types",
+    "LocalSteps": "bireme.consistency.local",
     "Module": "bireme.train.module",
     "OptimizerSpec": "bireme.update.spec",
     "Trainer": "bireme.train.trainer",

@@ -6,7 +6,7 @@ from bireme import kvstore
 from bireme.errors import ConfigError, UnsupportedError
 from bireme.kvstore import KVStoreBase
 
-COMING = ("allreduce", "byteps", "dist_local", "horovod")
+COMING = ("allreduce", "byteps", "horovod")
 DIST = (
     "dist",
     "dist_sync",
@@ -17,6 +17,8 @@ DIST = (
     "dist_device_async",
     "dist_bounded",
     "dist_bounded_device",
+    "dist_local",
+    "dist_local_device",
 )
 
 

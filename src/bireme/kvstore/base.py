@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias, TypeVar
 
 import torch
 
+from bireme.consistency.local import LocalSteps
 from bireme.errors import ConfigError, UnsupportedError
 from bireme.kvstore.pending import Pending
 from bireme.types.keys import Key as Key
@@ -134,6 +135,11 @@ class KVStore(KVStoreBase):
         """Rounds that a worker may be ahead of the slowest; ``None`` when there is no bound."""
         return 0 if self.meets_in_rounds else None
 
+    @property
+    def local_steps(self) -> LocalSteps | None:
+        """How often workers meet that train alone in between; ``None`` when they do not."""
+        return None
+
     def sum_over_workers(self, name: str, value: torch.Tensor) -> torch.Tensor:
         """Return the sum of every worker's ``value``, whatever the store does with pushes.
 
@@ -250,6 +256,26 @@ class KVStore(KVStoreBase):
         """
         self.pushpull(key, value, out, priority)
         return Pending()
+
+    def average_async(
+        self,
+        key: Key | Sequence[Key],
+        value: Values,
+        out: Values,
+        weight: float,
+    ) -> Pending:
+        """Begin a :meth:`pushpull` of the workers' weighted mean; return at once.
+
+        Where pushes count together, their sum is divided by the sum of the workers' weights.
+        Elsewhere each one counts for one in so many workers, and weights count for nothing.
+
+        Args:
+            key: As in :meth:`pushpull`.
+            value: As in :meth:`pushpull`; not to change before the end.
+            out: As in :meth:`pushpull`; not to be read or written before the end.
+            weight: Of this worker, >= 0.
+        """
+        return self.pushpull_async(key, value, out)
 
     def overwrite(self, key: Key | Sequence[Key], value: Values) -> None:
         """Replace stored values without any rule; every worker calls it, and rank 0's count.

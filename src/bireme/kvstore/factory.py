@@ -31,6 +31,8 @@ _BuiltIn: TypeAlias = Literal[
     "dist_device_async",
     "dist_bounded",
     "dist_bounded_device",
+    "dist_local",
+    "dist_local_device",
 ]
 
 _CLASSES: Mapping[str, type[LocalStore] | type[DeviceStore]] = {
@@ -65,13 +67,14 @@ def create(name: str | None = None, **options: object) -> KVStoreBase:
     Args:
         name: Its type, in any case: ``local`` (also ``local_update_cpu``,
             ``local_allreduce_cpu``), ``device`` (also ``local_allreduce_device``, ``nccl``),
-            ``dist_sync`` (also ``dist``), ``dist_async``, ``dist_bounded``, their ``_device``
-            forms, or that of a registered plug-in. ``None`` takes ``BIREME_KVSTORE``, else
-            ``local``.
+            ``dist_sync`` (also ``dist``), ``dist_async``, ``dist_bounded``, ``dist_local``,
+            their ``_device`` forms, or that of a registered plug-in. ``None`` takes
+            ``BIREME_KVSTORE``, else ``local``.
         options: ``staleness`` of a ``dist_bounded`` store: how many rounds a worker may be ahead
             of the slowest, >= 0; by default the job's (``BIREME_STALENESS``, else 2).
             ``delay_compensation`` of ``dist_async`` and ``dist_bounded``: the factor of DC-ASGD,
-            such as 0.04; off by default. A plug-in's constructor gets all of them.
+            such as 0.04; off by default. ``local`` of ``dist_local``: a
+            :class:`bireme.LocalSteps`. A plug-in's constructor gets all of them.
 
     Raises:
         ConfigError: The type or an option is unknown.

@@ -24,10 +24,12 @@ BUILT_IN = (
     "dist_device_async",
     "dist_bounded",
     "dist_bounded_device",
+    "dist_local",
+    "dist_local_device",
 )
 """Types that work in this version."""
 
-_COMING = ("allreduce", "byteps", "dist_local", "horovod")
+_COMING = ("allreduce", "byteps", "horovod")
 
 
 def is_coming(name: str) -> bool:

@@ -164,6 +164,8 @@ class WorkerClient:
         places: Mapping[Slot, Place],
         timeout_s: float,
         *,
+        weight: float = 1.0,
+        mean: bool = False,
         priority: int = 0,
     ) -> Ticket:
         """Begin a :meth:`pushpull` and return at once; :meth:`finish` waits for it.
@@ -176,7 +178,13 @@ class WorkerClient:
         try:
             ticket = self._begin(
                 lambda n: calls.PushCall(
-                    n, tuple(items), timeout_s, want_value=True, priority=priority
+                    n,
+                    tuple(items),
+                    timeout_s,
+                    weight=weight,
+                    mean=mean,
+                    want_value=True,
+                    priority=priority,
                 ),
                 places,
                 on_done=partial(self._pump.background, -1),

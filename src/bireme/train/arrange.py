@@ -11,6 +11,7 @@ several replicas                          used       here, or in the store when 
 any, ``kvstore=None``                     none       here; an error with several replicas
 any, a synchronous store on servers       used       on the servers, or here when asked
 any, ``dist_async`` or ``dist_bounded``   used       on the servers; elsewhere is an error
+any, ``dist_local``                       used       here; the outer one on the servers
 ========================================  =========  ==================================
 
 In one process the optimizer runs here unless asked otherwise, because it is the caller's own
@@ -27,10 +28,12 @@ import torch
 
 from bireme import kvstore as kvstores
 from bireme.compress.base import Compressor
+from bireme.consistency.local import LocalSteps
 from bireme.errors import ConfigError, UnsupportedError
 from bireme.kvstore.base import KVStore, KVStoreBase
 from bireme.train.exchange import Exchange
 from bireme.train.lineup import Lineup
+from bireme.train.local_update import LocalUpdate, outer_optimizer
 from bireme.train.mode import Mode
 from bireme.train.overlapped_store import OverlappedStoreUpdate
 from bireme.train.overlapped_worker import OverlappedWorkerUpdate
@@ -142,6 +145,8 @@ def _with_store(
 ) -> Mode:
     if wish.compression is not None and not isinstance(store, KVStore):
         raise UnsupportedError(f"a {store.type!r} store does not compress; use 'device'")
+    if isinstance(store, KVStore) and store.local_steps is not None:
+        return _locally(lineup, optimizer, wish, store, store.local_steps)
     on_store = _updates_on_store(optimizer, store, wish.update_on_kvstore)
     exchange = Exchange(lineup, store)
     if on_store:
@@ -160,6 +165,42 @@ def _with_store(
     if isinstance(mode, StoreUpdate):
         mode.attach()
     return mode
+
+
+def _locally(
+    lineup: Lineup,
+    optimizer: torch.optim.Optimizer,
+    wish: Wish,
+    store: KVStore,
+    steps: LocalSteps,
+) -> Mode:
+    if wish.update_on_kvstore:
+        raise ConfigError(
+            f"a {store.type!r} store runs the outer optimizer on its servers and the one that is "
+            "given here; leave update_on_kvstore out"
+        )
+    if wish.overlap:
+        raise ConfigError(
+            "overlap=True overlaps the exchange of every step, and local steps have few; let "
+            "LocalSteps(fragments=..., delay=...) overlap theirs"
+        )
+    exchange = Exchange(lineup, store)
+    if exchange.number:
+        raise ConfigError(
+            "this store serves another trainer already, and local steps need a store of their own"
+        )
+    store.set_optimizer(outer_optimizer(steps))
+    if wish.compression is not None:
+        store.set_gradient_compression(wish.compression)
+    exchange.introduce()
+    detach(optimizer)
+    if len(lineup) == 1:
+        inner: Mode = PlainUpdate(optimizer)
+    else:
+        kind = "device" if store.type.endswith("_device") else "local"
+        here = Exchange(lineup, kvstores.create(kind))
+        inner = WorkerUpdate(optimizer, here, compressed=False)
+    return LocalUpdate(inner, exchange, steps)
 
 
 def _updates_on_store(

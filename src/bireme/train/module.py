@@ -327,6 +327,7 @@ class Module:
         scheduler = self._keeper.resume(lr_scheduler)
         with self._computing.mode(training=True):
             fitting.run(self, plan, scheduler)
+        self.trainer.sync_parameters()
 
     def sync_buffers(self) -> None:
         """Average the replicas' buffers, such as BatchNorm's running statistics.

@@ -20,6 +20,7 @@ from bireme.train.arrange import Compression, Wish, arrange
 from bireme.train.buffers import average_buffers
 from bireme.train.learning_rate import check_learning_rates, get_learning_rate, set_learning_rate
 from bireme.train.lineup import Lineup
+from bireme.train.local_update import LocalUpdate
 from bireme.train.mode import Closure
 from bireme.train.optimizers import make_optimizer
 from bireme.train.shares import NumSamples, check_counts, shares
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from bireme.train.overlap import Overlap
 
 __all__ = ("Trainer",)
+
+_LOCAL = "local"
 
 
 class Trainer(torch.optim.Optimizer):
@@ -59,7 +62,8 @@ class Trainer(torch.optim.Optimizer):
             The same bits as without; what a script must not do then is on the page
             ``docs/overlap.md``, and is refused by an error where it can be noticed.
         store_options: Options of the store's type, as :func:`bireme.kvstore.create` takes them:
-            ``staleness=2`` with ``"dist_bounded"``.
+            ``staleness=2`` with ``"dist_bounded"``, ``local=bireme.LocalSteps(every=64)`` with
+            ``"dist_local"``.
 
     Raises:
         ConfigError: Replicas differ, there is nothing to train, the optimizer holds parameters
@@ -309,26 +313,39 @@ class Trainer(torch.optim.Optimizer):
         self._notice_params()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return exactly what the wrapped optimizer's ``state_dict()`` is in plain torch."""
-        return self._inner.state_dict()
+        """Return exactly what the wrapped optimizer's ``state_dict()`` is in plain torch.
+
+        Over a ``dist_local`` store there is one entry more, ``"local"``: where the local steps
+        stand, what is under way, and the outer optimizer's state. It is this worker's own.
+        """
+        state: dict[str, Any] = self._inner.state_dict()
+        if isinstance(self._mode, LocalUpdate):
+            state[_LOCAL] = self._mode.state()
+        return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over the state and hyper-parameters of an optimizer of the same class.
 
         Args:
-            state_dict: From :meth:`state_dict`, or from a plain torch optimizer.
+            state_dict: From :meth:`state_dict`, or from a plain torch optimizer. Local steps
+                begin anew without an entry for them, and the entry counts for them only.
 
         Raises:
             ConfigError: It belongs to other parameters or to another optimizer.
         """
         self._notice_params()
         states.check_states(state_dict, self._inner)
+        mode, local = self._mode, state_dict.get(_LOCAL)
+        if isinstance(mode, LocalUpdate) and local is not None:
+            mode.check(local)
         before = self._inner.state_dict()
         try:
             self._inner.load_state_dict(state_dict)
         except BaseException:
             self._inner.load_state_dict(before)
             raise
+        if isinstance(mode, LocalUpdate) and local is not None:
+            mode.load(local)
 
     def save_states(self, path: str | os.PathLike[str]) -> None:
         """Write :meth:`state_dict` to ``path``, all or nothing, as ``torch.save`` would.
@@ -346,6 +363,16 @@ class Trainer(torch.optim.Optimizer):
             DataError: It is truncated, corrupt or of another format.
         """
         self.load_state_dict(states.load_states(path))
+
+    def sync_parameters(self) -> None:
+        """Give every worker the same parameters, before an evaluation or a checkpoint.
+
+        Over a ``dist_local`` store, workers exchange what they have now, outside of their rhythm,
+        and take exactly what the servers hold then; every worker calls it. With any other store
+        it does nothing: they have what the servers hold, as new as the store's type promises.
+        """
+        if isinstance(self._mode, LocalUpdate):
+            self._mode.settle()
 
     def sync_buffers(self, num_samples: NumSamples = None) -> None:
         """Give every replica the same buffers, before an evaluation or a checkpoint.

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from bireme.consistency.local import LocalSteps
 from bireme.errors import ConfigError
 from bireme.types.choices import Consistency
 
@@ -22,9 +23,13 @@ DIST_TYPES: dict[str, tuple[Consistency, bool]] = {
     "dist_async_device": (Consistency.ASYNC, True),
     "dist_device_async": (Consistency.ASYNC, True),
     "dist_bounded_device": (Consistency.BOUNDED, True),
+    "dist_local": (Consistency.SYNC, False),
+    "dist_local_device": (Consistency.SYNC, True),
 }
-"""Each type's consistency between workers, and whether a worker sums on its devices."""
+"""Each type's consistency between workers, and whether a worker sums on its devices. Between
+the exchanges of local steps, ``LocalSteps`` may say otherwise."""
 
+_LOCAL = ("dist_local", "dist_local_device")
 _MOST_STALENESS = 1 << 20
 
 _TAKEN: dict[Consistency, tuple[str, ...]] = {
@@ -42,6 +47,16 @@ class DistOptions:
     """Of ``dist_bounded``: rounds that a worker may be ahead of the slowest."""
     delay_compensation: float = 0.0
     """Where pushes are applied one by one: strength of the correction of late gradients."""
+    local: LocalSteps | None = None
+    """Of ``dist_local``: when workers meet, and what happens then."""
+
+    def consistency(self, kind: str) -> Consistency:
+        """Return the consistency between the workers of a store of type ``kind``."""
+        if self.local is None:
+            return DIST_TYPES[kind][0]
+        if self.local.staleness is None:
+            return Consistency.ASYNC
+        return Consistency.BOUNDED if self.local.staleness else Consistency.SYNC
 
 
 def dist_options(kind: str, given: Mapping[str, object], *, staleness: int) -> DistOptions:
@@ -57,14 +72,16 @@ def dist_options(kind: str, given: Mapping[str, object], *, staleness: int) -> D
 
     Example:
         >>> dist_options("dist_bounded", {"staleness": 3}, staleness=2)
-        DistOptions(staleness=3, delay_compensation=0.0)
+        DistOptions(staleness=3, delay_compensation=0.0, local=None)
     """
     consistency, _ = DIST_TYPES[kind]
-    taken = _TAKEN[consistency]
+    taken = ("local",) if kind in _LOCAL else _TAKEN[consistency]
     unknown = [name for name in given if name not in taken]
     if unknown:
         what = f"takes only {', '.join(taken)}" if taken else "takes no options"
         raise ConfigError(f"a {kind!r} store {what}, got {', '.join(unknown)}")
+    if kind in _LOCAL:
+        return _local(given.get("local"))
     bound = 0
     if consistency is Consistency.BOUNDED:
         chosen = given.get("staleness")
@@ -84,6 +101,13 @@ def _staleness(value: object) -> int:
             f"may be ahead of the slowest; got {value!r:.60}"
         )
     return value
+
+
+def _local(value: object) -> DistOptions:
+    steps = LocalSteps() if value is None else value
+    if not isinstance(steps, LocalSteps):
+        raise ConfigError(f"local must be a bireme.LocalSteps(every=...), got {value!r:.60}")
+    return DistOptions(steps.staleness or 0, local=steps)
 
 
 def _compensation(value: object) -> float:

@@ -6,15 +6,13 @@ import sys
 from collections.abc import Callable
 
 from bireme.errors import BiremeError, StateError
-from bireme.kvstore.dist.options import DIST_TYPES, DistOptions
+from bireme.kvstore.dist.options import DIST_TYPES, DistOptions, dist_options
 from bireme.kvstore.dist.exits import ExitWatch
 from bireme.kvstore.dist.store import NUMBERS_OF_STORE, DistStore
 from bireme.kvstore.reduce import DeviceReducer, HostReducer
 from bireme.node.worker import WorkerClient
 
 __all__ = ("Session",)
-
-_PLAIN = DistOptions()
 
 class Session:
     """Joins a job as a worker, makes stores, and leaves when the last of them is closed.
@@ -51,12 +49,12 @@ class Session:
         self._watch = ExitWatch()
         atexit.register(self._at_exit)
 
-    def store(self, kind: str, options: DistOptions = _PLAIN) -> DistStore:
+    def store(self, kind: str, options: DistOptions | None = None) -> DistStore:
         """Make a store; its number is its place in the order of creation.
 
         Args:
             kind: A type of :data:`~bireme.kvstore.dist.options.DIST_TYPES`.
-            options: As its caller wished.
+            options: As its caller wished; the type's own by default, and no staleness.
 
         Raises:
             StateError: The process has left the job already, or was forked from its worker.
@@ -71,14 +69,16 @@ class Session:
                 "this process has left the job, since its last store was closed; keep one open "
                 "for as long as the script needs any"
             )
-        consistency, on_devices = DIST_TYPES[kind]
+        _, on_devices = DIST_TYPES[kind]
+        if options is None:
+            options = dist_options(kind, {}, staleness=0)
         host = HostReducer()
         store = DistStore(
             kind,
             self._num_made * NUMBERS_OF_STORE,
             self._client,
             self._start,
-            consistency=consistency,
+            consistency=options.consistency(kind),
             bank=DeviceReducer(host) if on_devices else host,
             on_close=self._store_closed,
             options=options,

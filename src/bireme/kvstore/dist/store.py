@@ -7,6 +7,7 @@ import torch
 
 from bireme.compress.base import Compressor
 from bireme.compress.factory import create as create_compressor
+from bireme.consistency.local import LocalSteps
 from bireme.errors import ConfigError, StateError, UnsupportedError
 from bireme.kvstore import calls
 from bireme.kvstore.base import Key, KVStore, Updater, Values
@@ -80,6 +81,7 @@ class DistStore(KVStore):
         options: DistOptions,
     ) -> None:
         self._name = name
+        self._local = options.local
         self._client = client
         self._limits = start.config
         self._num_workers = start.config.num_workers
@@ -119,6 +121,11 @@ class DistStore(KVStore):
     def meets_in_rounds(self) -> bool:
         """Whether the store is synchronous."""
         return self._directory.in_rounds
+
+    @property
+    def local_steps(self) -> LocalSteps | None:
+        """How often workers meet that train alone in between; ``None`` when they do not."""
+        return self._local
 
     @property
     def staleness(self) -> int | None:
@@ -202,13 +209,39 @@ class DistStore(KVStore):
     ) -> Pending:
         """Begin a :meth:`pushpull`; slices of higher priority overtake others, both ways."""
         priority = _checked_priority(priority)
+        return self._begin_pushpull(key, value, out, priority, weight=1.0, mean=False)
+
+    def average_async(
+        self, key: Key | Sequence[Key], value: Values, out: Values, weight: float
+    ) -> Pending:
+        """Begin a :meth:`pushpull` of the weighted mean; return at once."""
+        if self.meets_in_rounds:
+            return self._begin_pushpull(key, value, out, 0, weight=weight, mean=True)
+        part = 1.0 / self._num_workers
+        return self._begin_pushpull(key, value, out, 0, weight=part, mean=False)
+
+    def _begin_pushpull(
+        self,
+        key: Key | Sequence[Key],
+        value: Values,
+        out: Values | None,
+        priority: int,
+        *,
+        weight: float,
+        mean: bool,
+    ) -> Pending:
         entries, pushes = self._pushes(key, value)
         keys, is_list = to_keys(key)
         targets = calls.pulls(entries, keys, is_list, value if out is None else out)
         items = self._items(entries, pushes, borrow=_may_borrow(pushes, targets))
         receipts, places = _receipts(_targets(entries, targets))
         ticket = self._client.begin_pushpull(
-            items, places, self._limits.pull_timeout_s, priority=priority
+            items,
+            places,
+            self._limits.pull_timeout_s,
+            weight=weight,
+            mean=mean,
+            priority=priority,
         )
 
         def finish() -> None:
