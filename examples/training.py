@@ -53,6 +53,11 @@ def add_options(parser: argparse.ArgumentParser, **defaults: Any) -> None:
     options.add_contexts(parser)
     add("--work-load-list", metavar="3,1", help="the contexts' shares of each batch, or: auto")
     add("--kv-store", default="device", metavar="TYPE", help="type of the store")
+    add("--staleness", type=options.natural_int, metavar="S", help="of dist_bounded")
+    add("--local-steps", type=options.positive_int, metavar="H", help="of dist_local")
+    add("--outer", choices=("average", "nesterov", "elastic"), help="of dist_local")
+    add("--fragments", type=options.positive_int, metavar="N", help="of dist_local")
+    add("--delay", type=options.natural_int, metavar="STEPS", help="of dist_local")
     add("--batch-size", type=options.positive_int, default=128, metavar="N", help="all contexts'")
     add("--num-epochs", type=options.positive_int, default=10, metavar="N")
     add("--optimizer", default="sgd", metavar="NAME", help="a class of torch.optim: sgd, adam ...")
@@ -108,7 +113,7 @@ def fit(args: argparse.Namespace, train: LabelledImages, test: LabelledImages) -
         f"{len(train)} images to train, {len(test)} to test",
         flush=True,
     )
-    with bireme.kvstore.create(args.kv_store) as store:
+    with bireme.kvstore.create(args.kv_store, **_store_options(args)) as store:
         sampler = ShardSampler(len(train), store.num_workers, store.rank, seed=args.seed)
         module.fit(
             Images(train, dtype).loader(args.batch_size, sampler),
@@ -121,6 +126,18 @@ def fit(args: argparse.Namespace, train: LabelledImages, test: LabelledImages) -
             batch_end_callback=bireme.callbacks.Speedometer(args.batch_size, args.disp_batches),
             epoch_end_callback=[_report, *_checkpoint(args, store.rank)],
         )
+
+
+def _store_options(args: argparse.Namespace) -> dict[str, object]:
+    wishes = {
+        "every": args.local_steps,
+        "outer": args.outer,
+        "fragments": args.fragments,
+        "delay": args.delay,
+    }
+    local = {name: value for name, value in wishes.items() if value is not None}
+    found: dict[str, object] = {"local": bireme.LocalSteps(**local)} if local else {}
+    return found if args.staleness is None else {**found, "staleness": args.staleness}
 
 
 def _module(args: argparse.Namespace, net: nn.Module) -> bireme.Module:

@@ -138,3 +138,41 @@ def test_a_refusal_is_one_line_and_status_2():
 )
 def test_a_mistake_is_named(refusal, arguments, says):
     assert says in refusal(SCRIPT, *arguments)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "least"),
+    [
+        (("--kv-store", "dist_bounded", "--staleness", 2, "--lr", 0.02), 0.9),
+        (
+            (
+                "--kv-store",
+                "dist_local",
+                "--local-steps",
+                4,
+                "--outer",
+                "nesterov",
+                "--fragments",
+                2,
+                "--delay",
+                1,
+            ),
+            0.85,
+        ),
+    ],
+)
+def test_two_workers_that_do_not_wait_for_every_step(arguments, least):
+    command = [
+        *(sys.executable, "-m", "bireme", "run", "-n", "2", sys.executable),
+        *(ROOT / "examples" / SCRIPT, "--network", "mlp", "--num-epochs", "8"),
+        *arguments,
+    ]
+    ended = subprocess.run(
+        list(map(str, command)), cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    lines = [line.partition("| ")[2] for line in ended.stdout.splitlines()]
+    found = epochs("\n".join(lines))
+    assert len(found) == 16
+    assert found[-1][2] > least

@@ -300,3 +300,32 @@ def test_a_synchronisation_without_news_moves_nothing():
     trainer.sync_parameters()
     assert all(map(torch.equal, before, values(net)))
     trainer.kvstore.close()
+
+
+def test_a_module_trains_saves_and_goes_on(tmp_path):
+    data = [reference.batch(3, number, torch.float32) for number in range(5)]
+    steps = bireme.LocalSteps(every=3, outer="nesterov", fragments=2, delay=1)
+
+    def fit(module, num_epoch):
+        with bireme.kvstore.create("dist_local", local=steps) as store:
+            module.fit(
+                data,
+                eval_metric=None,
+                num_epoch=num_epoch,
+                kvstore=store,
+                optimizer="adam",
+                optimizer_params={"lr": 0.01},
+                epoch_end_callback=lambda end: end.epoch == 0 and module.save_checkpoint(path, 1),
+            )
+
+    path = str(tmp_path / "net")
+    module = bireme.Module(reference.make_net(torch.float32), nn.functional.mse_loss)
+    fit(module, 1)
+    module = bireme.Module(reference.make_net(torch.float32), nn.functional.mse_loss)
+    fit(module, 2)
+    again = bireme.Module.load(
+        path, 1, reference.make_net(torch.float32), loss=nn.functional.mse_loss
+    )
+    fit(again, 2)
+    for one, other in zip(values(module.net), values(again.net), strict=True):
+        torch.testing.assert_close(one, other)

@@ -120,10 +120,6 @@ class LocalUpdate:
         """Do nothing: the inner optimizer's state is here."""
         self._inner.pull_state()
 
-    def push_state(self) -> None:
-        """Do nothing: the inner optimizer's state is here."""
-        self._inner.push_state()
-
     def settle(self) -> None:
         """Exchange everything now; every worker calls it, and all have the same afterwards."""
         for fragment in self._fragments:

@@ -281,7 +281,8 @@ class Module:
 
         Each epoch goes through ``train_data``, brings the buffers together, steps the scheduler,
         scores ``eval_data`` and calls the callbacks, in this order. The net trains in training
-        mode; afterwards each part is in the mode that it had before.
+        mode; afterwards each part is in the mode that it had before, and every worker has the
+        same parameters (:meth:`bireme.Trainer.sync_parameters`).
 
         Args:
             train_data: An iterable of batches ``(data, label)`` or ``{"data", "label"}`` that
