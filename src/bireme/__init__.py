@@ -48,12 +48,12 @@ __all__ = (
 )
 
 _MODULES = {
-    "callbacks": "bireme.train.callbacks",
+    "callbacks": "bireme.callbacks",
     "compress": "bireme.compress",
     "data": "bireme.data",
-    "kv": "bireme.kvstore",
+    "kv": "bireme.kv",
     "kvstore": "bireme.kvstore",
-    "metrics": "bireme.train.metrics",
+    "metrics": "bireme.metrics",
 }
 _NAMES = {
     "Context": "bireme.types",

@@ -549,6 +549,20 @@ class TestErrors:
         yield
         assert [value[0, 0].item() for value in filled.pull([0, 1])] == [1, 2]
 
+    def test_a_priority_is_an_integer(self, filled):
+        for call in (
+            lambda: filled.push(0, ones(2), priority="high"),
+            lambda: filled.pull(0, priority=0.5),
+            lambda: filled.pushpull(0, ones(2), ones(), priority=None),
+            lambda: filled.broadcast(2, ones(), ones(), priority="high"),
+            lambda: filled.row_sparse_pull(0, None, torch.tensor([0]), priority=[]),
+        ):
+            with pytest.raises(ConfigError, match="a priority must be an integer"):
+                call()
+        filled.init(2, ones())
+        filled.push(2, ones(3), priority=-(10**30))
+        assert filled.pull(2, priority=True)[0, 0].item() in (3, 3 * filled.num_workers)
+
     def test_unknown_key(self, filled):
         for call in (
             lambda: filled.push([0, 9], [ones(5), ones(5)]),

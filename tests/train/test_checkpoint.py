@@ -166,3 +166,13 @@ def test_garbled_entries_are_noticed(saved):
     path.write_text(json.dumps(meta))
     with pytest.raises(DataError, match="garbles"):
         read(saved / "net", 3)
+
+
+@pytest.mark.parametrize("prefix", ["", "out/", ".", "..", "a/..", None, 3, b"net"])
+def test_a_prefix_names_a_file(prefix, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    content = Checkpoint(epoch=0, net_class="x:Y", net_state={})
+    for call in (lambda: write(prefix, content), lambda: read(prefix, 0)):
+        with pytest.raises(ConfigError, match="a checkpoint's prefix is"):
+            call()
+    assert list(tmp_path.iterdir()) == []

@@ -59,3 +59,14 @@ def test_the_gpus_option():
 def test_the_gpus_option_refuses(text):
     with pytest.raises(ConfigError):
         parse_contexts(text)
+
+
+@pytest.mark.parametrize("num_cpus", [0, -1, 1.5, True, "2", None])
+def test_at_least_one_cpu_context(num_cpus):
+    with pytest.raises(ConfigError, match="num_cpus must be an integer >= 1"):
+        parse_contexts(None, num_cpus=num_cpus)
+
+
+def test_a_number_is_no_list_of_gpus():
+    with pytest.raises(ConfigError, match="gpus is text"):
+        parse_contexts(0)

@@ -4,6 +4,7 @@ Pure but for reading what an entry never changes. Stores build these before they
 a call that is wrong leaves everything as it was.
 """
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -23,11 +24,16 @@ __all__ = (
     "RowPull",
     "check_outs",
     "check_single",
+    "checked_priority",
     "first_values",
     "pulls",
     "pushes",
     "row_pulls",
 )
+
+
+_MOST_URGENT = 1 << 29
+"""Beyond it is what must not wait behind data."""
 
 
 class Keyed(Protocol):
@@ -154,6 +160,23 @@ def pulls(entries: Sequence[E], keys: Sequence[Key], is_list: bool, out: Values)
     for entry in entries:
         check_outs(entry.key, entry.layout, groups[entry.key])
     return [Pull(entry, groups[entry.key]) for entry in entries]
+
+
+def checked_priority(priority: object) -> int:
+    """Return a call's priority as an integer within what travels.
+
+    Raises:
+        ConfigError: It is no integer.
+
+    Example:
+        >>> checked_priority(-3), checked_priority(10**30) < 2**31
+        (-3, True)
+    """
+    try:
+        number = operator.index(priority)  # type: ignore[arg-type]
+    except TypeError:
+        raise ConfigError(f"a priority must be an integer, got {priority!r:.60}") from None
+    return max(-_MOST_URGENT, min(_MOST_URGENT, number))
 
 
 def check_outs(key: Key, layout: Layout, outs: Sequence[torch.Tensor]) -> None:

@@ -90,6 +90,7 @@ class SingleProcessStore(KVStore):
 
     def push(self, key: Key | Sequence[Key], value: Values, priority: int = 0) -> None:
         """Sum ``value`` over devices and give the sum to the updater."""
+        calls.checked_priority(priority)
         keys, is_list, entries = self._found(key)
         pushes = calls.pushes(entries, keys, is_list, value)
         with self._held(entries):
@@ -99,6 +100,7 @@ class SingleProcessStore(KVStore):
         self, key: Key | Sequence[Key], out: Values | None = None, priority: int = 0
     ) -> torch.Tensor | list[torch.Tensor] | None:
         """Write the current value into every ``out``, or return a copy of it."""
+        calls.checked_priority(priority)
         keys, is_list, entries = self._found(key)
         if out is None:
             with self._held(entries):
@@ -117,6 +119,7 @@ class SingleProcessStore(KVStore):
         priority: int = 0,
     ) -> None:
         """Push ``value``, then pull the result into ``out`` (into ``value`` when ``None``)."""
+        calls.checked_priority(priority)
         keys, is_list, entries = self._found(key)
         pushes = calls.pushes(entries, keys, is_list, value)
         pulls = calls.pulls(entries, keys, is_list, value if out is None else out)
@@ -131,6 +134,7 @@ class SingleProcessStore(KVStore):
         self, key: Key | Sequence[Key], value: Values, out: Values, priority: int = 0
     ) -> None:
         """Initialise ``key`` with ``value`` and write it into every ``out``."""
+        calls.checked_priority(priority)
         self._refuse_closed()
         keys, is_list = to_keys(key)
         if not keys:
@@ -149,6 +153,7 @@ class SingleProcessStore(KVStore):
         priority: int = 0,
     ) -> torch.Tensor | list[torch.Tensor] | None:
         """Fetch only the rows ``row_ids`` of a value, as a row-sparse tensor."""
+        calls.checked_priority(priority)
         keys, is_list, entries = self._found(key)
         if row_ids is None:
             raise ConfigError("row_sparse_pull needs row_ids; use pull for whole values")

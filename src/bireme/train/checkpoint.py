@@ -57,7 +57,8 @@ def write(prefix: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
         checkpoint: What to write.
 
     Raises:
-        ConfigError: The epoch is negative, or the folder cannot be written.
+        ConfigError: The epoch is negative, the prefix names no file, or the folder cannot be
+            written.
         UnsupportedError: The state holds something that a checkpoint cannot, such as a function
             or a sparse tensor. Nothing is written then.
 
@@ -130,7 +131,13 @@ def read(prefix: str | os.PathLike[str], epoch: int, *, with_training: bool = Tr
 def _paths(prefix: str | os.PathLike[str], epoch: int) -> tuple[Path, Path, Path]:
     if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
         raise ConfigError(f"epoch must be an integer >= 0, got {epoch!r}")
-    start = f"{os.fspath(prefix)}-{epoch:04d}"
+    name = os.fspath(prefix) if isinstance(prefix, str | os.PathLike) else ""
+    if os.path.basename(name) in ("", ".", ".."):
+        raise ConfigError(
+            f"a checkpoint's prefix is a folder and the start of a file's name, such as 'out/net'; "
+            f"got {prefix!r:.60}"
+        )
+    start = f"{name}-{epoch:04d}"
     return (
         Path(f"{start}.safetensors"),
         Path(f"{start}.optimizer.safetensors"),

@@ -98,7 +98,7 @@ def parse_contexts(gpus: str | None, *, num_cpus: int = 1) -> list[Context]:
         num_cpus: CPU contexts to return when ``gpus`` names none, >= 1.
 
     Raises:
-        ConfigError: An entry is not a number, or appears twice.
+        ConfigError: An entry is not a number, or appears twice; or ``num_cpus`` is none >= 1.
 
     Example:
         >>> parse_contexts("0,2"), parse_contexts(None, num_cpus=2)
@@ -107,6 +107,10 @@ def parse_contexts(gpus: str | None, *, num_cpus: int = 1) -> list[Context]:
     Source:
         The ``--gpus`` flag of MXNet's example/image-classification/common/fit.py.
     """
+    if isinstance(num_cpus, bool) or not isinstance(num_cpus, int) or num_cpus < 1:
+        raise ConfigError(f"num_cpus must be an integer >= 1, got {num_cpus!r:.60}")
+    if gpus is not None and not isinstance(gpus, str):
+        raise ConfigError(f"gpus is text such as '0,2', or None; got {gpus!r:.60}")
     if gpus is None or not gpus.strip():
         return [cpu(index) for index in range(num_cpus)]
     contexts = [gpu(_index(entry, gpus)) for entry in gpus.split(",")]

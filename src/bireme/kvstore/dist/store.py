@@ -34,9 +34,6 @@ from bireme.wire.messages import Start
 
 __all__ = ("NUMBERS_OF_STORE", "DistStore")
 
-_MOST_URGENT = 1 << 29
-"""Beyond it is what must not wait behind data."""
-
 NUMBERS_OF_STORE = 2
 """Store numbers that one store uses: its own, and one for agreements between its workers."""
 
@@ -156,7 +153,7 @@ class DistStore(KVStore):
 
     def push(self, key: Key | Sequence[Key], value: Values, priority: int = 0) -> None:
         """Send ``value`` to the servers; returns when it has been copied."""
-        priority = _checked_priority(priority)
+        priority = calls.checked_priority(priority)
         entries, pushes = self._pushes(key, value)
         items = self._items(entries, pushes, borrow=False)
         self._client.push(items, self._limits.push_timeout_s, priority=priority)
@@ -165,7 +162,7 @@ class DistStore(KVStore):
         self, key: Key | Sequence[Key], out: Values | None = None, priority: int = 0
     ) -> torch.Tensor | list[torch.Tensor] | None:
         """Write the current value into every ``out``, or return a copy of it."""
-        priority = _checked_priority(priority)
+        priority = calls.checked_priority(priority)
         keys, is_list, entries = self._found(key)
         if out is None:
             values = {
@@ -189,7 +186,7 @@ class DistStore(KVStore):
         priority: int = 0,
     ) -> None:
         """Push ``value``, then write the result into ``out`` (into ``value`` when ``None``)."""
-        priority = _checked_priority(priority)
+        priority = calls.checked_priority(priority)
         entries, pushes = self._pushes(key, value)
         keys, is_list = to_keys(key)
         targets = calls.pulls(entries, keys, is_list, value if out is None else out)
@@ -208,7 +205,7 @@ class DistStore(KVStore):
         priority: int = 0,
     ) -> Pending:
         """Begin a :meth:`pushpull`; slices of higher priority overtake others, both ways."""
-        priority = _checked_priority(priority)
+        priority = calls.checked_priority(priority)
         return self._begin_pushpull(key, value, out, priority, weight=1.0, mean=False)
 
     def average_async(
@@ -255,6 +252,7 @@ class DistStore(KVStore):
         self, key: Key | Sequence[Key], value: Values, out: Values, priority: int = 0
     ) -> None:
         """Initialise ``key`` with rank 0's ``value`` and write it into every ``out``."""
+        calls.checked_priority(priority)
         keys, is_list = to_keys(key)
         self._refuse_closed()
         if not keys:
@@ -273,6 +271,7 @@ class DistStore(KVStore):
         priority: int = 0,
     ) -> torch.Tensor | list[torch.Tensor] | None:
         """Fetch only the rows ``row_ids`` of a value, as a row-sparse tensor."""
+        calls.checked_priority(priority)
         if row_ids is None:
             raise ConfigError("row_sparse_pull needs row_ids; use pull for whole values")
         keys, is_list, entries = self._found(key)
@@ -449,12 +448,6 @@ class DistStore(KVStore):
                 f"this process was forked from the worker, process {self._process}, and cannot use "
                 "its links to the job; use the store there only"
             )
-
-
-def _checked_priority(priority: int) -> int:
-    if not isinstance(priority, int):
-        raise ConfigError(f"a priority must be an integer, got {priority!r:.60}")
-    return max(-_MOST_URGENT, min(_MOST_URGENT, priority))
 
 
 def _targets(

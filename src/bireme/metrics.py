@@ -1,0 +1,13 @@
+"""Metrics of a run: `bireme.train.metrics` by its public name, one and the same module."""
+
+import sys
+from typing import TYPE_CHECKING
+
+from bireme.train import metrics as _module
+
+if TYPE_CHECKING:
+    from bireme.train.metrics import *  # noqa: F403
+
+__all__ = ()
+
+sys.modules[__name__] = _module
