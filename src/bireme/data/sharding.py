@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bireme.data.dealing import Deal
+from bireme.data.order import epoch_order
 from bireme.data.shard_state import Division, ShardState, integer
 from bireme.errors import ConfigError
 
@@ -244,12 +245,7 @@ class ShardSampler:
         return self._deal.whole(rest) if self._drop_last else rest
 
     def _indices(self, at: _Pass) -> npt.NDArray[np.int64]:
-        order = np.arange(self._n)
-        if self._shuffle:
-            # Raw bits and a stable sort: numpy may change its shuffles between versions, and
-            # parts with different versions must still agree.
-            key = np.array([self._seed, at.epoch], dtype=np.uint64)
-            order = np.argsort(np.random.Philox(key=key).random_raw(self._n), kind="stable")
+        order = epoch_order(self._n, self._seed, at.epoch, shuffle=self._shuffle)
         for shares, positions in at.earlier:
             order = order[Deal(shares).left(positions, len(order))]
         return order[self._deal.places(self._part, self._dealt(at))]

@@ -5,7 +5,9 @@ A thin shell under :class:`~bireme.train.worker_update.WorkerUpdate` and
 :mod:`bireme.train.gradients`.
 """
 
+import contextlib
 from collections.abc import Container, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -14,6 +16,9 @@ from bireme.kvstore.base import Key, KVStore, KVStoreBase
 from bireme.train.gradients import Gathered, gather
 from bireme.train.lineup import Lineup
 from bireme.train.shares import shares
+
+if TYPE_CHECKING:
+    from bireme.train.mode import Rider
 
 __all__ = ("Exchange",)
 
@@ -38,6 +43,8 @@ class Exchange:
     def __init__(self, lineup: Lineup, store: KVStoreBase) -> None:
         self.lineup = lineup
         self.store = store
+        self.rider: Rider | None = None
+        """What workers tell each other along with their sample counts."""
         self._known: set[str] = set()
         self.number = _claim(store)
 
@@ -81,22 +88,37 @@ class Exchange:
             self._init([key for key, _ in fresh], [first[index].detach() for _, index in fresh])
         return list(keys)
 
-    def shares(self, counts: Sequence[float]) -> list[float]:
+    def shares(self, counts: Sequence[float], *, ride: bool = True) -> list[float]:
         """Return the weight of each replica's gradient among those of all workers.
+
+        Args:
+            counts: Samples of each replica.
+            ride: Let the rider's words travel along: the worker's part of the step is computed.
 
         Raises:
             ConfigError: All counts are 0 on every worker.
         """
         total = sum(counts)
         if self.meets_others:
-            total = self._total("samples", total)
+            total = self._agree_on(total) if ride else self._total("samples", total)
         return shares(counts, total)
 
-    def equal_shares(self) -> list[float]:
-        """Return :meth:`shares` if every replica of every worker has as many samples."""
+    def expected_shares(self) -> list[float]:
+        """Return :meth:`shares` as they are known before anybody is asked.
+
+        By default every replica of every worker has as many samples. With a rider each worker has
+        its portion; how several replicas divide it is not known, and they get 0.
+        """
         count = len(self.lineup)
+        if self.rider is not None and self.meets_others:
+            here, total = self.rider.expected
+            return [here / total if total else 0.0] if count == 1 else [0.0] * count
         total = count * (self.store.num_workers if self.meets_others else 1)
         return shares([1.0] * count, float(total))
+
+    def waiting(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context for waits that are not this worker's own work."""
+        return contextlib.nullcontext() if self.rider is None else self.rider.waiting()
 
     @property
     def meets_others(self) -> bool:
@@ -112,6 +134,16 @@ class Exchange:
     def anyone(self, name: str, here: bool) -> bool:
         """Return whether ``here`` is true on any worker; every worker calls it."""
         return self._total(name, float(here)) > 0
+
+    def _agree_on(self, count: float) -> float:
+        """Return the samples of all workers; the rider's words need no message of their own."""
+        rider = self.rider
+        if rider is None or not rider.waits:
+            return self._total("samples", count)
+        sent = torch.tensor([count, *rider.word()], dtype=torch.float64)
+        total, *words = self._sum("samples and words", sent).tolist()
+        rider.hear(words)
+        return float(total)
 
     def _total(self, name: str, value: float) -> float:
         return float(self._sum(name, torch.tensor([value], dtype=torch.float64)))

@@ -6,14 +6,36 @@
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol, TypeAlias
 
 import torch
 
-__all__ = ("Closure", "Mode")
+__all__ = ("Closure", "Mode", "Rider")
 
 Closure: TypeAlias = Callable[[], float] | None
 """Computes the loss and the gradients of every replica again, as ``torch.optim`` calls it."""
+
+
+class Rider(Protocol):
+    """Something that workers tell each other along with their sample counts."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is something to tell now; alike on all workers."""
+
+    @property
+    def expected(self) -> tuple[float, float]:
+        """The samples of this worker and of all in the step that comes now; 0 if not known."""
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Return a context in which time passes that is not this worker's own."""
+
+    def word(self) -> list[float]:
+        """Return what this worker has to say."""
+
+    def hear(self, total: Sequence[float]) -> None:
+        """Take in the sum of all workers' words."""
 
 
 class Mode(Protocol):
@@ -50,6 +72,9 @@ class Mode(Protocol):
 
     def refresh(self, positions: Sequence[int]) -> None:
         """Take note of which parameters are optimized: in the order of the optimizer's groups."""
+
+    def ride(self, rider: Rider) -> None:
+        """Let every agreement on sample counts carry the words of ``rider`` too."""
 
     def forget(self) -> None:
         """Forget that gradients were merged: they are being cleared."""

@@ -5,6 +5,7 @@ The highest layer: scripts and the command line call it. It splits batches, lets
 :class:`bireme.Trainer`; the loop over epochs is in :mod:`bireme.train.fitting`.
 """
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence, Sized
 from typing import Any, Literal, Self, TypedDict, Unpack
@@ -12,6 +13,7 @@ from typing import Any, Literal, Self, TypedDict, Unpack
 import torch
 from torch import nn
 
+from bireme.balance.choosing import WorkLoads
 from bireme.compress.base import Compressor
 from bireme.errors import ConfigError, StateError, UnsupportedError
 from bireme.kvstore.base import KVStoreBase
@@ -23,6 +25,7 @@ from bireme.train import (
     contexts,
     events,
     fitting,
+    loaders,
     nested,
     rebuilding,
     resuming,
@@ -108,6 +111,7 @@ class Module:
         self._computing = computing.Computing(replicas, shares, amp_dtype)
         self._compression = compression
         self._sizes: Sequence[int] | None = None
+        self._shared: tuple[object, Any] | None = None
         self._keeper = resuming.TrainingKeeper()
 
     @property
@@ -274,6 +278,7 @@ class Module:
         optimizer_params: Mapping[str, Any] | None = None,
         begin_epoch: int | None = None,
         lr_scheduler: fitting.SchedulerLike | None = None,
+        work_load_list: WorkLoads = None,
         batch_end_callback: events.BatchCallback | Sequence[events.BatchCallback] = (),
         epoch_end_callback: events.EpochCallback | Sequence[events.EpochCallback] = (),
     ) -> None:
@@ -300,6 +305,12 @@ class Module:
                 a function that makes one of it, as ``lambda trainer: StepLR(trainer, 10)``. It
                 steps once per epoch; ``ReduceLROnPlateau`` with the first metric of
                 ``eval_data``, or the training loss.
+            work_load_list: How the workers of a synchronous store on servers share each batch:
+                one number for each worker, or ``"auto"`` for their measured speeds. Then
+                ``train_data`` is a ``DataLoader`` over the whole data set, whose ``batch_size`` is
+                that of all workers together, and each worker loads its portion of every batch.
+                (The contexts within a worker have the list given to :class:`Module`.) A loader
+                whose batches come from a :class:`bireme.data.BalancedBatchSampler` needs no list.
             batch_end_callback: Called with a :class:`bireme.train.events.BatchEnd`.
             epoch_end_callback: Called with a :class:`bireme.train.events.EpochEnd`; one that
                 returns ``True`` ends the training.
@@ -325,6 +336,7 @@ class Module:
         )
         self._need_loss()
         self.init_optimizer(kvstore, optimizer, optimizer_params)
+        plan = self._shared_out(plan, work_load_list)
         scheduler = self._keeper.resume(lr_scheduler)
         with self._computing.mode(training=True):
             fitting.run(self, plan, scheduler)
@@ -412,6 +424,21 @@ class Module:
         raise UnsupportedError(
             "a Module cannot be copied or pickled, as its threads cannot; use save_checkpoint"
         )
+
+    def _shared_out(self, plan: fitting.Plan, work_load_list: WorkLoads) -> fitting.Plan:
+        """Return ``plan`` with this worker's portions of the training data."""
+        loader = plan.train_data
+        if work_load_list is not None:
+            store, wish = self.trainer.kvstore, (loader, work_load_list)
+            num_workers, rank = (1, 0) if store is None else (store.num_workers, store.rank)
+            if self._shared is None or self._shared[0] != wish:
+                made = loaders.balanced_loader(loader, work_load_list, num_workers, rank)
+                self._shared = (wish, made)
+            loader = self._shared[1]
+        sampler = loaders.sampler_of(loader)
+        if sampler is not None:
+            self.trainer.balance(sampler)
+        return dataclasses.replace(plan, train_data=loader)
 
     def _need_loss(self) -> None:
         if self._computing.replicas.first.loss is None:

@@ -73,7 +73,7 @@ class Overlap:
         self._refuse_infinite = refuse_infinite
         self._held = 0
         self._is_open = False
-        self._weights = exchange.equal_shares()
+        self._weights = exchange.expected_shares()
         self._begun: list[float] | None = None
         self._left: dict[int, list[tuple[torch.Tensor, int]]] = {}
         self._ready: dict[int, set[int]] = {}
@@ -104,7 +104,8 @@ class Overlap:
         """
         if self._left or self._begun is not None:
             raise StateError("this step has begun already; call begin() once, before the backward")
-        self._weights = self._exchange.shares(counts)
+        with self._exchange.waiting():
+            self._weights = self._exchange.shares(counts, ride=False)
         self._begun = list(counts)
 
     def shares(self, counts: Sequence[float]) -> list[float]:
@@ -119,8 +120,14 @@ class Overlap:
                 raise ConfigError(
                     f"step() was given num_samples {list(counts)}, but begin() {self._begun}"
                 )
+            if self._exchange.rider is not None:
+                self._exchange.shares(counts)
             return self._weights
+        planned = self._is_planned(counts)
         weights = self._exchange.shares(counts)
+        if self._left and planned:
+            # They differ only where a worker has just died, by whose plan gradients have left.
+            return self._weights
         if self._left and weights != self._weights:
             raise StateError(
                 f"gradients have left with equal weights {self._weights}, but by num_samples the "
@@ -143,7 +150,7 @@ class Overlap:
 
     def synchronize(self) -> None:
         """Wait for every result that is due and deliver it."""
-        self.arrivals.land()
+        self._land()
 
     def close(self) -> None:
         """Deliver what is due, and remove every hook."""
@@ -189,7 +196,11 @@ class Overlap:
                     "backward passes, wrap all but the last in `with trainer.accumulate():`, and "
                     "call step() after each last one"
                 )
-            if self._held or not self._may_leave(index, replica):
+            if self._held:
+                return
+            if self._exchange.rider is not None and not self._left and self._begun is None:
+                self._weights = self._exchange.expected_shares()
+            if not self._may_leave(index, replica):
                 return
             ready = self._ready.setdefault(index, set())
             ready.add(replica)
@@ -229,18 +240,26 @@ class Overlap:
             self._ready.clear()
             self._is_open = False
             self._begun = None
-            self._weights = self._exchange.equal_shares()
+            self._weights = self._exchange.expected_shares()
             self.arrivals.release()
         if self._waits_at_gates:
             self.arrivals.land(self._gates.without())
 
     def _wanted(self, positions: Iterable[int] | None) -> None:
         if self.arrivals.any_due:
+            self._land(positions)
+
+    def _land(self, positions: Iterable[int] | None = None) -> None:
+        with self._exchange.waiting():
             self.arrivals.land(positions)
 
     def _may_leave(self, index: int, replica: int) -> bool:
         grad = self._lineup.params[replica][index].grad
         return grad is not None and grad.layout is torch.strided and all(self._weights)
+
+    def _is_planned(self, counts: Sequence[float]) -> bool:
+        rider = self._exchange.rider
+        return rider is not None and list(counts) == [rider.expected[0]]
 
     def _open(self) -> None:
         if not self._is_open:
@@ -249,7 +268,7 @@ class Overlap:
 
     @torch.no_grad()
     def _leave(self, index: int) -> None:
-        self.arrivals.land([index])
+        self._land([index])
         params = self._lineup.same(index)
         if self._refuse_infinite and not is_finite(
             each.grad for each in params if each.grad is not None

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from bireme.train.mode import Closure
+from bireme.train.mode import Closure, Rider
 
 __all__ = ("PlainUpdate",)
 
@@ -38,6 +38,9 @@ class PlainUpdate:
 
     def refresh(self, positions: Sequence[int]) -> None:
         """Do nothing: the optimizer knows its parameters."""
+
+    def ride(self, rider: Rider) -> None:
+        """Do nothing: there is nobody to agree with."""
 
     def forget(self) -> None:
         """Do nothing: nothing is remembered."""

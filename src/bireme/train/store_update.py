@@ -13,7 +13,7 @@ from bireme.errors import ConfigError, StateError
 from bireme.kvstore.base import Key, KVStore, KVStoreBase
 from bireme.train import amp
 from bireme.train.exchange import Exchange
-from bireme.train.mode import Closure
+from bireme.train.mode import Closure, Rider
 from bireme.update.spec import OptimizerSpec
 
 __all__ = ("StoreUpdate", "check_runs_in_store", "detach")
@@ -133,6 +133,10 @@ class StoreUpdate:
         """Take note of which parameters are optimized."""
         self._positions = positions
         self._send_numbers()
+
+    def ride(self, rider: Rider) -> None:
+        """Let every agreement on sample counts carry the words of ``rider`` too."""
+        self._exchange.rider = rider
 
     def forget(self) -> None:
         """Do nothing: gradients are never merged ahead of the step."""

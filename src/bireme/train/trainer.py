@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from bireme.data.balanced import BalancedBatchSampler
 from bireme.errors import ConfigError, StateError, UnsupportedError
 from bireme.kvstore.base import KVStore, KVStoreBase
 from bireme.train import states
 from bireme.train.arrange import Compression, Wish, arrange
+from bireme.train.balancing import Balancing, connect
 from bireme.train.buffers import average_buffers
 from bireme.train.learning_rate import check_learning_rates, get_learning_rate, set_learning_rate
 from bireme.train.lineup import Lineup
@@ -114,6 +116,7 @@ class Trainer(torch.optim.Optimizer):
         self._overlap: Overlap | None = getattr(self._mode, "overlap", None)
         self._begun: NumSamples = None
         self._owns_store = isinstance(kvstore, str)
+        self._balancing: Balancing | None = None
         self._mode.refresh(self._positions)
         self._share_hooks()
         self._lineup.follow_first()
@@ -178,7 +181,8 @@ class Trainer(torch.optim.Optimizer):
             closure: Computes the loss and the gradients of every replica again. A number or
                 list in its place is taken for ``num_samples``.
             num_samples: Samples behind each replica's mean gradient: a list with one number for
-                each, or a number for a single one. Equal by default. A replica with 0 is ignored.
+                each, or a number for a single one. Equal by default, or this worker's portion of
+                the batch after :meth:`balance`. A replica with 0 is ignored.
 
         Returns:
             What the closure returned.
@@ -189,10 +193,18 @@ class Trainer(torch.optim.Optimizer):
             StateError: The store is closed; a parameter is frozen on some replicas only; or
                 gradients that are to be compressed are not finite.
         """
+        if self._balancing is None:
+            return self._step(closure, num_samples)
+        with self._balancing.step():
+            return self._step(closure, num_samples)
+
+    def _step(self, closure: Closure | NumSamples, num_samples: NumSamples) -> float | None:
         if closure is not None and not callable(closure):
             if num_samples is not None:
                 raise ConfigError(f"a closure must be callable, got {closure!r:.60}")
             closure, num_samples = None, closure
+        if closure is None and self._balancing is not None:
+            self._balancing.stop()
         counts = self._step_counts(num_samples)
         if closure is None and isinstance(self._inner, torch.optim.LBFGS):
             raise ConfigError("LBFGS computes the loss several times; give step() a closure")
@@ -374,6 +386,39 @@ class Trainer(torch.optim.Optimizer):
         if isinstance(self._mode, LocalUpdate):
             self._mode.settle()
 
+    def balance(self, sampler: BalancedBatchSampler) -> None:
+        """Let the portions of ``sampler`` follow the speeds of the workers.
+
+        From now on this worker's time travels with each of its steps, so call :meth:`step` once
+        after every batch of the sampler. Every worker calls this, before it begins to iterate.
+
+        Args:
+            sampler: Made on every worker with the same arguments but ``part_index``.
+
+        Raises:
+            ConfigError: It is for other workers than the store's, or differs between workers;
+                or the store is asynchronous.
+
+        Guarantees:
+            The gradient of each step stays the mean over the samples of all workers, whatever
+            the portions. No message is added to a step.
+
+        Example:
+            >>> net = nn.Linear(1, 1)
+            >>> trainer = Trainer(net, "sgd", optimizer_params={"lr": 0.1})
+            >>> sampler = BalancedBatchSampler(10, batch_size=5)
+            >>> trainer.balance(sampler)
+            >>> for indices in sampler:
+            ...     trainer.zero_grad()
+            ...     net(torch.tensor(indices).view(-1, 1).float()).mean().backward()
+            ...     trainer.step()
+        """
+        if self._balancing is not None and self._balancing.sampler is sampler:
+            return
+        devices = [params[0].device for params in self._lineup.params]
+        self._balancing = connect(sampler, self._store, devices)
+        self._mode.ride(self._balancing)
+
     def sync_buffers(self, num_samples: NumSamples = None) -> None:
         """Give every replica the same buffers, before an evaluation or a checkpoint.
 
@@ -392,6 +437,8 @@ class Trainer(torch.optim.Optimizer):
     @property
     def _step_supports_amp_scaling(self) -> bool:
         # GradScaler.step asks this first, before it looks for overflows on replica 0.
+        if self._balancing is not None:
+            self._balancing.stop()
         self._mode.share_overflow()
         return self._mode.scales
 
@@ -410,6 +457,8 @@ class Trainer(torch.optim.Optimizer):
         return self._counts(begun if num_samples is None else num_samples)
 
     def _counts(self, num_samples: NumSamples) -> list[float]:
+        if num_samples is None and self._balancing is not None and self._balancing.num_samples:
+            num_samples = [self._balancing.num_samples / len(self._lineup)] * len(self._lineup)
         counts = check_counts(num_samples, len(self._lineup))
         store = self._store
         in_rounds = not isinstance(store, KVStore) or store.meets_in_rounds

@@ -14,7 +14,7 @@ from bireme.errors import StateError
 from bireme.train import amp
 from bireme.train.exchange import Exchange
 from bireme.train.marks import Marks
-from bireme.train.mode import Closure
+from bireme.train.mode import Closure, Rider
 
 __all__ = ("WorkerUpdate",)
 
@@ -79,6 +79,10 @@ class WorkerUpdate:
     def refresh(self, positions: Sequence[int]) -> None:
         """Take note of which parameters are optimized."""
         self._positions = positions
+
+    def ride(self, rider: Rider) -> None:
+        """Let every agreement on sample counts carry the words of ``rider`` too."""
+        self._exchange.rider = rider
 
     def forget(self) -> None:
         """Forget which gradients are merged."""

@@ -1,0 +1,1 @@
+"""How the samples of a global batch are shared among unequal workers. Pure: numbers in and out."""
