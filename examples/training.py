@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 import bireme
 import networks
 import options
-from bireme.data import LabelledImages, ShardSampler
+from bireme.data import BalancedBatchSampler, LabelledImages, ShardSampler
 from bireme.errors import ConfigError
 
 __all__ = ("Images", "add_options", "fit", "synthetic")
@@ -51,7 +51,11 @@ def add_options(parser: argparse.ArgumentParser, **defaults: Any) -> None:
     add("--num-examples", type=options.positive_int, metavar="N", help="train on so many only")
     add("--benchmark", type=int, choices=(0, 1), default=0, help="1: random images, for speed")
     options.add_contexts(parser)
-    add("--work-load-list", metavar="3,1", help="the contexts' shares of each batch, or: auto")
+    add(
+        "--work-load-list",
+        metavar="3,1",
+        help="shares of each batch, or auto: the workers' if there are several, else the contexts'",
+    )
     add("--kv-store", default="device", metavar="TYPE", help="type of the store")
     add("--staleness", type=options.natural_int, metavar="S", help="of dist_bounded")
     add("--local-steps", type=options.positive_int, metavar="H", help="of dist_local")
@@ -107,16 +111,17 @@ def fit(args: argparse.Namespace, train: LabelledImages, test: LabelledImages) -
     num_classes = max(10, 1 + int(train.labels.max()), 1 + int(test.labels.max()))
     dtype = torch.float32 if args.dtype == "bfloat16" else getattr(torch, args.dtype)
     net = networks.BUILDERS[args.network](train.images.shape[1:], num_classes).to(dtype)
-    module = _module(args, net)
-    print(
-        f"{args.network} on {', '.join(map(str, module.context))}: "
-        f"{len(train)} images to train, {len(test)} to test",
-        flush=True,
-    )
     with bireme.kvstore.create(args.kv_store, **_store_options(args)) as store:
-        sampler = ShardSampler(len(train), store.num_workers, store.rank, seed=args.seed)
+        of_workers, of_contexts = _work_loads(args, store)
+        module = _module(args, net, of_contexts)
+        print(
+            f"{args.network} on {', '.join(map(str, module.context))}: "
+            f"{len(train)} images to train, {len(test)} to test",
+            flush=True,
+        )
+        loader = _loader(args, Images(train, dtype), store, of_workers)
         module.fit(
-            Images(train, dtype).loader(args.batch_size, sampler),
+            loader,
             eval_data=Images(test, dtype).loader(_EVAL_BATCH),
             num_epoch=args.num_epochs,
             kvstore=store,
@@ -124,7 +129,7 @@ def fit(args: argparse.Namespace, train: LabelledImages, test: LabelledImages) -
             optimizer_params=_optimizer_params(args),
             lr_scheduler=_scheduler(args),
             batch_end_callback=bireme.callbacks.Speedometer(args.batch_size, args.disp_batches),
-            epoch_end_callback=[_report, *_checkpoint(args, store.rank)],
+            epoch_end_callback=[_report, *_shares(loader), *_checkpoint(args, store.rank)],
         )
 
 
@@ -140,11 +145,43 @@ def _store_options(args: argparse.Namespace) -> dict[str, object]:
     return found if args.staleness is None else {**found, "staleness": args.staleness}
 
 
-def _module(args: argparse.Namespace, net: nn.Module) -> bireme.Module:
+def _work_loads(args: argparse.Namespace, store: Any) -> tuple[Any, Any]:
+    """Return what --work-load-list says of workers and of the contexts in each.
+
+    Raises:
+        ConfigError: It may mean both.
+    """
+    loads = options.work_loads(args.work_load_list)
+    if store.num_workers == 1 or not store.meets_in_rounds:
+        return None, loads
+    num_contexts = len(options.contexts(args))
+    if not isinstance(loads, list):
+        return loads, loads if num_contexts > 1 else None
+    if len(loads) == store.num_workers == num_contexts:
+        raise ConfigError(
+            f"--work-load-list {args.work_load_list} may mean the {store.num_workers} workers or "
+            f"the {num_contexts} contexts of each; use auto, or another number of contexts"
+        )
+    return (None, loads) if len(loads) == num_contexts > 1 else (loads, None)
+
+
+def _loader(args: argparse.Namespace, data: Images, store: Any, loads: Any) -> DataLoader[Any]:
+    """Return this worker's part of the data: batches of equal size, or of shared-out ones."""
+    size, count = args.batch_size, store.num_workers
+    if loads is None:
+        sampler = ShardSampler(len(data), count, store.rank, seed=args.seed)
+        return data.loader(size, sampler)
+    balanced = BalancedBatchSampler(
+        len(data), size * count, count, store.rank, work_load_list=loads, seed=args.seed
+    )
+    return DataLoader(data, batch_sampler=balanced, collate_fn=lambda batch: batch)
+
+
+def _module(args: argparse.Namespace, net: nn.Module, work_loads: Any) -> bireme.Module:
     settings: Any = {
         "loss": nn.functional.cross_entropy,
         "context": options.contexts(args),
-        "work_load_list": options.work_loads(args.work_load_list),
+        "work_load_list": work_loads,
         "compression": _compression(args),
         "amp_dtype": torch.bfloat16 if args.dtype == "bfloat16" else None,
     }
@@ -194,6 +231,18 @@ def _checkpoint(args: argparse.Namespace, rank: int) -> list[Any]:
     if args.model_prefix is None or rank != 0:
         return []
     return [bireme.callbacks.Checkpoint(args.model_prefix, args.save_period)]
+
+
+def _shares(loader: DataLoader[Any]) -> list[Any]:
+    """Return a callback that says how workers share a batch, if they do."""
+    sampler = loader.batch_sampler
+    if not isinstance(sampler, BalancedBatchSampler):
+        return []
+
+    def tell(end: Any) -> None:
+        print(f"Epoch {end.epoch}: workers' samples of a batch {list(sampler.sizes)}", flush=True)
+
+    return [tell]
 
 
 def _report(end: Any) -> None:

@@ -15,7 +15,7 @@ from bireme.kvstore.base import Key, KVStore
 from bireme.train import amp
 from bireme.train.exchange import Exchange
 from bireme.train.fragments import Fragment
-from bireme.train.mode import Closure, Mode
+from bireme.train.mode import Closure, Mode, Rider
 from bireme.update.spec import OptimizerSpec
 
 __all__ = ("LocalUpdate", "outer_optimizer")
@@ -92,6 +92,9 @@ class LocalUpdate:
             fragment.take_in(
                 [index for index, target in zip(fresh, dealt, strict=True) if target == number]
             )
+
+    def ride(self, rider: Rider) -> None:
+        """Do nothing: a step agrees on nothing with other workers."""
 
     def forget(self) -> None:
         """Forget which gradients are merged."""

@@ -415,6 +415,11 @@ class Trainer(torch.optim.Optimizer):
         """
         if self._balancing is not None and self._balancing.sampler is sampler:
             return
+        if isinstance(self._mode, LocalUpdate):
+            raise ConfigError(
+                "local steps share no batches between workers; give each worker its own part of "
+                "the data, as ShardSampler does, or use 'dist_sync'"
+            )
         devices = [params[0].device for params in self._lineup.params]
         self._balancing = connect(sampler, self._store, devices)
         self._mode.ride(self._balancing)
