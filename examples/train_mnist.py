@@ -3,6 +3,7 @@
     python examples/train_mnist.py                              scikit-learn's small digits
     python examples/train_mnist.py --data-dir DIR               MNIST's four files in DIR
     python examples/train_mnist.py --gpus 0,2 --work-load-list 3,1 --gc-type 2bit
+    bireme run -n 2 python examples/train_mnist.py --kv-store dist_sync --work-load-list auto
 
 With its defaults it comes above 98.5 % on MNIST's test images in three epochs.
 """

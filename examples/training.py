@@ -152,7 +152,8 @@ def _work_loads(args: argparse.Namespace, store: Any) -> tuple[Any, Any]:
         ConfigError: It may mean both.
     """
     loads = options.work_loads(args.work_load_list)
-    if store.num_workers == 1 or not store.meets_in_rounds:
+    shares_batches = store.meets_in_rounds and not store.type.startswith("dist_local")
+    if store.num_workers == 1 or not shares_batches:
         return None, loads
     num_contexts = len(options.contexts(args))
     if not isinstance(loads, list):

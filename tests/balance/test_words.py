@@ -20,6 +20,7 @@ def test_the_dead_say_nothing_and_a_scaled_sum_says_the_same():
     told = read(3, total(*said, factor=3 / 2))
     assert told.words == (Word(5, False, 0.5), None, Word(5, False, 0.5))
     assert told.plan == pytest.approx((7.0, 8.0))
+    assert told.factor == 1.5
 
 
 def test_fresh_workers_leave_the_plan_to_the_others():

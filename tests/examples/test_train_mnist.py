@@ -1,9 +1,14 @@
+import argparse
+import importlib
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
+
+from bireme.errors import ConfigError
 
 SCRIPT = "train_mnist.py"
 ROOT = Path(__file__).resolve().parents[2]
@@ -141,6 +146,7 @@ def test_a_mistake_is_named(refusal, arguments, says):
 
 
 @pytest.mark.slow
+<<<<<<< HEAD
 @pytest.mark.parametrize(
     ("arguments", "least"),
     [
@@ -176,3 +182,43 @@ def test_two_workers_that_do_not_wait_for_every_step(arguments, least):
     found = epochs("\n".join(lines))
     assert len(found) == 16
     assert found[-1][2] > least
+=======
+@pytest.mark.parametrize(("loads", "shown"), [("3,1", r"\[96, 32\]"), ("auto", r"\[\d+, \d+\]")])
+def test_workers_share_batches(loads, shown):
+    job = ("-m", "bireme", "run", "-n", "2", sys.executable, str(ROOT / "examples" / SCRIPT))
+    arguments = ("--kv-store", "dist_sync", "--network", "mlp", "--num-epochs", "2")
+    done = subprocess.run(
+        [sys.executable, *job, *arguments, "--work-load-list", loads],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=True,
+    )
+    assert len(re.findall(rf"workers' samples of a batch {shown}", done.stdout)) == 4
+
+
+@pytest.mark.parametrize(
+    ("given", "num_cpus", "num_workers", "expected"),
+    [
+        ("3,1", 1, 1, (None, [3.0, 1.0])),
+        ("3,1", 1, 2, ([3.0, 1.0], None)),
+        ("3,1", 2, 3, (None, [3.0, 1.0])),
+        ("auto", 1, 2, ("auto", None)),
+        ("auto", 2, 2, ("auto", "auto")),
+        (None, 1, 2, (None, None)),
+        ("3,1", 2, 2, None),
+    ],
+)
+def test_what_a_list_means(monkeypatch, given, num_cpus, num_workers, expected):
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    training = importlib.import_module("training")
+    args = argparse.Namespace(work_load_list=given, gpus=None, num_cpus=num_cpus)
+    store = types.SimpleNamespace(
+        num_workers=num_workers, meets_in_rounds=True, type="dist_sync"
+    )
+    if expected is None:
+        with pytest.raises(ConfigError, match="may mean the 2 workers or the 2 contexts"):
+            training._work_loads(args, store)
+    else:
+        assert training._work_loads(args, store) == expected
+>>>>>>> 41ba6e2 (Unequal machines: the page for users, why all decide alike, and a benchmark)

@@ -48,11 +48,11 @@ def together(found):
 
 @pytest.mark.parametrize("kind", ["dist_sync", "dist_sync_device"])
 @pytest.mark.parametrize("on_store", [True, False])
-@pytest.mark.parametrize("num_workers", [2, 4])
-def test_threads(num_workers, on_store, kind):
+@pytest.mark.parametrize(("num_workers", "overlap"), [(2, False), (4, False), (3, True)])
+def test_threads(num_workers, overlap, on_store, kind):
     def work(session):
         with session.store(kind) as store:
-            return train_together(store, on_store)
+            return train_together(store, on_store, overlap=overlap)
 
     found = run_threads(num_workers, 2, work, slice_bytes=64)
     sizes = [tuple(map(len, step)) for step in zip(*(used for used, _ in found), strict=True)]
@@ -109,9 +109,9 @@ def test_processes(tmp_path, kind):
 
 @pytest.mark.slow
 @pytest.mark.timeout(100)
-@pytest.mark.parametrize("when", [3, 9])
-def test_those_who_are_left_use_every_sample(tmp_path, when):
-    run(tmp_path, "--on-worker-death", "continue", ACT=f"1:{when}")
+@pytest.mark.parametrize(("when", "more"), [(3, {}), (9, {"OVERLAP": 1})])
+def test_those_who_are_left_use_every_sample(tmp_path, when, more):
+    run(tmp_path, "--on-worker-death", "continue", ACT=f"1:{when}", **more)
     used = [index for step in read(tmp_path, 3) for index in step]
     assert sorted(used) == sorted([*range(NUM_SAMPLES)] * EPOCHS)
     first, second = params_of(tmp_path, (0, 2))

@@ -82,8 +82,9 @@ def test_waits_for_others_between_steps_can_be_excluded():
     clock = Clock()
     sampler, balancing = timed(clock)
     for _ in range(2):
-        clock.now += 3.0
-        balancing.exclude(1.0)
+        clock.now += 2.0
+        with balancing.waiting():
+            clock.now += 1.0
         with balancing.step():
             exchange(balancing)
     assert sampler.told == [2.0, 2.0]

@@ -39,6 +39,8 @@ class Plan:
         self.alive = [True] * len(limits.maximum)
         self.done = 0
         """Steps that are over."""
+        self.factor = 1.0
+        """By what sums over workers are multiplied at present, to make up for dead ones."""
         self._now = self._next = chooser.neutral(self.alive)
         self._switch = 0
         self._wish: list[int] | None = None
@@ -108,7 +110,7 @@ class Plan:
             StateError: Workers count their steps differently, or their plans or places differ.
         """
         told = words.read(len(self.alive), total)
-        step = self.done
+        step, self.factor = self.done, told.factor
         present = [word is not None for word in told.words]
         if self._fresh and told.plan is not None:
             self._adopt(told.plan)

@@ -38,6 +38,9 @@ class Told:
     words: tuple[Word | None, ...]
     """One for each worker; ``None`` for those who take no part any more."""
 
+    factor: float
+    """By what the sum was multiplied, to make up for dead workers."""
+
     plan: tuple[float, ...] | None
     """The mean of the plans of those who know it; ``None`` when nobody does."""
 
@@ -85,4 +88,5 @@ def read(num_workers: int, total: Sequence[float]) -> Told:
         words.append(Word(round(step / one), fresh > 0, seconds / one) if one > 0 else None)
     knowing, *plan = total[_FIELDS * num_workers :]
     known = tuple(each / knowing for each in plan) if knowing > 0 else None
-    return Told(tuple(words), known)
+    factor = max(total[: _FIELDS * num_workers : _FIELDS])
+    return Told(tuple(words), factor, known)

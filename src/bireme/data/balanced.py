@@ -159,6 +159,18 @@ class BalancedBatchSampler:
         batch = self._batches.get(self._plan.done)
         return 0 if batch is None else batch.counts[self._part]
 
+    @property
+    def expected(self) -> tuple[float, float]:
+        """:attr:`num_samples`, and the samples that a store will count of all workers.
+
+        Where a store makes up for dead workers, it counts those of the living so many times.
+        """
+        batch = self._batches.get(self._plan.done)
+        if batch is None:
+            return 0.0, 0.0
+        living = [count for count, here in zip(batch.counts, self._plan.alive, strict=True) if here]
+        return float(batch.counts[self._part]), self._plan.factor * sum(living)
+
     def __len__(self) -> int:
         """Return how many batches the current pass has, or the next if none has begun."""
         rest = self._n + len(self._again) if self._order is None else len(self._order)

@@ -69,11 +69,11 @@ def train_alone():
     return [param.detach() for param in net.parameters()]
 
 
-def train_together(store, on_store=None, work_load_list="auto", folder=None):
+def train_together(store, on_store=None, work_load_list="auto", folder=None, overlap=False):
     """Return the samples of each of this worker's steps, and the parameters that it reaches."""
     net = make_net()
     trainer = bireme.Trainer(
-        net, make_optimizer(net.parameters()), store, update_on_kvstore=on_store
+        net, make_optimizer(net.parameters()), store, update_on_kvstore=on_store, overlap=overlap
     )
     sampler = VirtualSampler(
         NUM_SAMPLES,
@@ -91,17 +91,25 @@ def train_together(store, on_store=None, work_load_list="auto", folder=None):
         for x, y in loader:
             trainer.zero_grad()
             # In two pieces, as a script does that accumulates gradients.
-            for piece, target in zip(x.tensor_split(2), y.tensor_split(2), strict=True):
-                if len(piece):
-                    loss = nn.functional.mse_loss(net(piece[:, 1:]), target)
-                    (loss * len(piece) / len(x)).backward()
+            half = len(x) // 2
+            if half:
+                with trainer.accumulate():
+                    add_gradients(net, x[:half], y[:half], len(x))
+            add_gradients(net, x[half:], y[half:], len(x))
             if folder is not None:
                 kill_once(folder, store.rank, len(used))
             trainer.step()
             used.append(x[:, 0].int().tolist())
             if folder is not None:
                 note(folder / f"{store.rank}-{len(used) - 1}.json", used[-1])
+    trainer.synchronize()
     return used, [param.detach().clone() for param in net.parameters()]
+
+
+def add_gradients(net, x, y, num_samples):
+    """Compute a piece of a portion of ``num_samples``."""
+    loss = nn.functional.mse_loss(net(x[:, 1:]), y)
+    (loss * len(x) / num_samples).backward()
 
 
 def note(path, samples):
@@ -125,7 +133,7 @@ def main():
     bireme.run_role()
     with bireme.kvstore.create(os.environ.get("KIND", "dist_sync")) as store:
         folder = Path(os.environ["OUT"])
-        _, params = train_together(store, folder=folder)
+        _, params = train_together(store, folder=folder, overlap="OVERLAP" in os.environ)
         torch.save(params, folder / f"{store.rank}.pt")
         store.barrier()
 
