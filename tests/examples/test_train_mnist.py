@@ -146,7 +146,6 @@ def test_a_mistake_is_named(refusal, arguments, says):
 
 
 @pytest.mark.slow
-<<<<<<< HEAD
 @pytest.mark.parametrize(
     ("arguments", "least"),
     [
@@ -182,7 +181,9 @@ def test_two_workers_that_do_not_wait_for_every_step(arguments, least):
     found = epochs("\n".join(lines))
     assert len(found) == 16
     assert found[-1][2] > least
-=======
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("loads", "shown"), [("3,1", r"\[96, 32\]"), ("auto", r"\[\d+, \d+\]")])
 def test_workers_share_batches(loads, shown):
     job = ("-m", "bireme", "run", "-n", "2", sys.executable, str(ROOT / "examples" / SCRIPT))
@@ -213,12 +214,9 @@ def test_what_a_list_means(monkeypatch, given, num_cpus, num_workers, expected):
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     training = importlib.import_module("training")
     args = argparse.Namespace(work_load_list=given, gpus=None, num_cpus=num_cpus)
-    store = types.SimpleNamespace(
-        num_workers=num_workers, meets_in_rounds=True, type="dist_sync"
-    )
+    store = types.SimpleNamespace(num_workers=num_workers, meets_in_rounds=True, type="dist_sync")
     if expected is None:
         with pytest.raises(ConfigError, match="may mean the 2 workers or the 2 contexts"):
             training._work_loads(args, store)
     else:
         assert training._work_loads(args, store) == expected
->>>>>>> 41ba6e2 (Unequal machines: the page for users, why all decide alike, and a benchmark)

@@ -1,6 +1,7 @@
 """Makes the torch optimizer that a trainer wraps, from whatever the caller named."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import nn
@@ -9,7 +10,7 @@ from bireme.errors import ConfigError, UnsupportedError
 from bireme.types.keys import Key
 from bireme.update.spec import OptimizerSpec, Plain
 
-__all__ = ("make_optimizer",)
+__all__ = ("checked_group", "make_optimizer")
 
 _OTHER_NAMES = {"learning_rate": "lr", "wd": "weight_decay"}
 
@@ -100,3 +101,19 @@ def _from_spec(model: nn.Module, spec: OptimizerSpec) -> torch.optim.Optimizer:
 def _multiplier(spec: OptimizerSpec, key: Key) -> dict[str, float]:
     # By which set_learning_rate keeps the group's rate in proportion to the others.
     return {"lr_mult": spec.lr_mult[key]} if key in spec.lr_mult else {}
+
+
+def checked_group(group: object) -> dict[str, Any]:
+    """Return a parameter group with its parameters in a list.
+
+    Raises:
+        ConfigError: It is no group.
+    """
+    if not isinstance(group, dict) or "params" not in group:
+        raise ConfigError(f"a parameter group must be a dict with 'params', got {group!r:.60}")
+    params = group["params"]
+    if isinstance(params, torch.Tensor):
+        params = [params]
+    if isinstance(params, set) or not isinstance(params, Iterable):
+        raise ConfigError(f"'params' must be a tensor or a list of tensors, got {params!r:.60}")
+    return {**group, "params": list(params)}

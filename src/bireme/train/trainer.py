@@ -6,7 +6,7 @@ parameter groups, state and hooks.
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from bireme.train.learning_rate import check_learning_rates, get_learning_rate, 
 from bireme.train.lineup import Lineup
 from bireme.train.local_update import LocalUpdate
 from bireme.train.mode import Closure
-from bireme.train.optimizers import make_optimizer
+from bireme.train.optimizers import checked_group, make_optimizer
 from bireme.train.shares import NumSamples, check_counts, shares
 from bireme.update.spec import OptimizerSpec, Plain
 
@@ -315,7 +315,7 @@ class Trainer(torch.optim.Optimizer):
         Raises:
             ConfigError: They belong to another model, or are optimized already.
         """
-        group = _checked_group(param_group)
+        group = checked_group(param_group)
         named = (each[1] if isinstance(each, tuple) else each for each in group["params"])
         self._lineup.positions(named)
         try:
@@ -494,17 +494,6 @@ class Trainer(torch.optim.Optimizer):
     def __repr__(self) -> str:
         where = "no store" if self._store is None else f"a {self._store.type!r} store"
         return f"Trainer of {len(self._lineup)} replica(s) with {where}: {self._inner!r}"
-
-
-def _checked_group(group: object) -> dict[str, Any]:
-    if not isinstance(group, dict) or "params" not in group:
-        raise ConfigError(f"a parameter group must be a dict with 'params', got {group!r:.60}")
-    params = group["params"]
-    if isinstance(params, torch.Tensor):
-        params = [params]
-    if isinstance(params, set) or not isinstance(params, Iterable):
-        raise ConfigError(f"'params' must be a tensor or a list of tensors, got {params!r:.60}")
-    return {**group, "params": list(params)}
 
 
 def _params(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
