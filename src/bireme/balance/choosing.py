@@ -11,7 +11,7 @@ from bireme.balance.portions import Limits, Line
 from bireme.balance.speed import SpeedModel
 from bireme.errors import ConfigError
 
-__all__ = ("ByLoad", "BySpeed", "Chooser", "WorkLoads", "chooser")
+__all__ = ("ByLoad", "BySpeed", "Chooser", "WorkLoads", "chooser", "proportional")
 
 WorkLoads: TypeAlias = Sequence[float] | Literal["auto"] | None
 """One number > 0 for each worker; ``"auto"`` for measured speeds; ``None`` for equal portions."""
