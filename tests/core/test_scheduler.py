@@ -213,6 +213,39 @@ def test_a_replacement_may_come_before_the_death_is_certain():
     assert sent(actions, ViewChange)[-1].lost == ()
 
 
+@pytest.mark.parametrize("policy", [DeathPolicy.WAIT, DeathPolicy.CONTINUE])
+def test_a_replacement_waits_for_as_long_as_its_predecessor_seems_to_live(policy):
+    core = running(policy, heartbeat_timeout_s=5.0, heartbeat_interval_s=0.25)
+    keep_alive(core, 3.0, silent=[WORKER + 1])
+    again = Received(70, join(Role.WORKER, 1, pid=500))
+    assert sent(core.handle(again, 3.0)) == []
+    assert sent(core.handle(again, 3.1)) == []
+    keep_alive(core, 5.1, silent=[WORKER + 1])
+    core.handle(Tick(), 5.1)
+    (start,) = sent(core.handle(again, 5.2), Start)
+    assert start.replacement
+    # The next one is judged anew.
+    assert sent(core.handle(Received(71, join(Role.WORKER, 1, pid=501)), 20.0)) == []
+
+
+def test_a_second_process_for_the_rank_of_one_that_lives_is_refused_in_the_end():
+    core = running(DeathPolicy.WAIT, heartbeat_timeout_s=5.0, heartbeat_interval_s=0.25)
+    again = Received(70, join(Role.WORKER, 1, pid=500))
+    for tenths in range(10, 62):
+        keep_alive(core, tenths / 10)
+        assert sent(core.handle(again, tenths / 10)) == []
+    keep_alive(core, 6.3)
+    (refused,) = sent(core.handle(again, 6.3))
+    assert isinstance(refused, Refused)
+    assert sent(core.handle(Received(WORKER + 1, Heartbeat(6.4, 1)), 6.4), HeartbeatAck)
+
+
+def test_the_rank_of_one_that_lives_is_refused_at_once_where_nobody_is_replaced():
+    core = running(DeathPolicy.ABORT)
+    (refused,) = sent(core.handle(Received(70, join(Role.WORKER, 1, pid=500)), 3.0))
+    assert isinstance(refused, Refused)
+
+
 @pytest.mark.parametrize("policy", list(DeathPolicy))
 def test_a_process_that_is_started_again_before_the_start_takes_its_place(policy):
     core = forming(policy)
