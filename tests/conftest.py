@@ -8,7 +8,12 @@ settings.register_profile("bireme", deadline=None, print_blob=True)
 settings.load_profile("bireme")
 
 # Programs that jobs run, not tests: importing them would start their work.
-collect_ignore_glob = ["integration/script.py", "integration/watched.py", "integration/programs/*"]
+collect_ignore_glob = [
+    "integration/script.py",
+    "integration/optimizer_script.py",
+    "integration/watched.py",
+    "integration/programs/*",
+]
 
 
 @pytest.hookimpl(tryfirst=True)

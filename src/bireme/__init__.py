@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from bireme.types import Context as Context
     from bireme.types import cpu as cpu
     from bireme.types import gpu as gpu
+    from bireme.update import state_dicts as optimizer_states
     from bireme.update.spec import OptimizerSpec as OptimizerSpec
 
 __all__ = (
@@ -42,6 +43,7 @@ __all__ = (
     "kv",
     "kvstore",
     "metrics",
+    "optimizer_states",
     "run_role",
     "split_and_load",
     "split_data",
@@ -54,6 +56,7 @@ _MODULES = {
     "kv": "bireme.kv",
     "kvstore": "bireme.kvstore",
     "metrics": "bireme.metrics",
+    "optimizer_states": "bireme.optimizer_states",
 }
 _NAMES = {
     "Context": "bireme.types",

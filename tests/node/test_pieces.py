@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from bireme.errors import DataError
-from bireme.node.pieces import pack, unpack
+from bireme.node.pieces import by_name, name_of, pack, unpack
 from bireme.update import states
 
 
@@ -19,3 +19,8 @@ def test_tensors_and_numbers_come_back():
 def test_anything_else_is_refused(raw):
     with pytest.raises(DataError):
         unpack(raw)
+
+
+def test_names_of_slots():
+    assert name_of((7, 2)) == "7.2"
+    assert by_name({(7, 2): {"step": 1}}) == {"7.2": {"step": 1}}

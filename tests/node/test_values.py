@@ -10,6 +10,7 @@ from bireme.node.values import TorchSlotValues
 from bireme.types.choices import Consistency, Layout
 from bireme.types.dtypes import DType
 from bireme.update import OptimizerSpec, to_body
+from bireme.update import states as files
 from bireme.wire.messages import CommandKind, InitEntry, PushEntry
 
 
@@ -186,3 +187,21 @@ def test_commands_that_cannot_be_read(values):
             values.command(0, kind, body, payload)
     with pytest.raises(UnsupportedError):
         values.command(0, CommandKind.SET_HYPER_PARAMETERS, {}, None)
+
+
+def test_a_server_writes_its_part_of_a_folder(values, tmp_path):
+    cell = init(values)
+    values.command(0, CommandKind.SET_OPTIMIZER, to_body(OptimizerSpec("adam"), {}), None)
+    total = dense(values, cell, [1.0] * 4)
+    values.finish(cell, total, 1.0, 1.0, 1)
+    body = {"folder": str(tmp_path), "token": "0123456789abcdef"}
+    answer, _, _ = values.command(0, CommandKind.SAVE_STATE, body, None)
+    content = files.read(tmp_path / answer["file"])
+    assert content.optimizer == "Adam"
+    assert list(content.states) == ["1.0"]
+    for change in ({"folder": "/no/such/folder"}, {"token": "../x"}, {"token": None}):
+        with pytest.raises(ConfigError):
+            values.command(0, CommandKind.SAVE_STATE, {**body, **change}, None)
+    with pytest.raises(StateError, match="no optimizer"):
+        values.command(9, CommandKind.SAVE_STATE, body, None)
+    assert len(list(tmp_path.iterdir())) == 1

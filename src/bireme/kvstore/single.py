@@ -25,6 +25,7 @@ from bireme.update.layout import Layout
 from bireme.update.rule import Rule, Update, UpdaterRule
 from bireme.update.runner import OptimizerRunner
 from bireme.update.spec import OptimizerSpec
+from bireme.update.state_folders import names_folder
 
 __all__ = ("SingleProcessStore",)
 
@@ -196,7 +197,8 @@ class SingleProcessStore(KVStore):
         """Write the optimizer's state to ``path``, all or nothing."""
         with self._everything():
             runner = self._runner()
-            states.save(path, runner.spec, runner.states())
+            write = states.save_folder if names_folder(path) else states.save
+            write(path, runner.spec, runner.states())
 
     def load_optimizer_states(self, path: str) -> None:
         """Read what :meth:`save_optimizer_states` wrote; hyper-parameters stay as they are."""

@@ -7,19 +7,38 @@ from collections.abc import Mapping
 
 from bireme.errors import DataError
 from bireme.node.tickets import Slot
+from bireme.types.keys import Key
 from bireme.update import states as files
 
-__all__ = ("pack", "unpack")
+__all__ = ("by_name", "name_of", "pack", "unpack")
 
 
-def pack(states: Mapping[Slot, Mapping[str, object]]) -> bytes:
+State = Mapping[str, object]
+
+
+def pack(states: Mapping[Slot, State]) -> bytes:
     """Return what belongs to each slot (tensors and plain numbers by name) as bytes.
 
     Example:
         >>> unpack(pack({(3, 0): {"step": 2}}))
         {(3, 0): {'step': 2}}
     """
-    return files.pack({f"{key_id}.{index}": state for (key_id, index), state in states.items()})
+    return files.pack(by_name(states))
+
+
+def by_name(states: Mapping[Slot, State]) -> dict[Key, State]:
+    """Return what belongs to each slot under the slot's name.
+
+    Example:
+        >>> by_name({(3, 0): {"step": 2}})
+        {'3.0': {'step': 2}}
+    """
+    return {name_of(slot): state for slot, state in states.items()}
+
+
+def name_of(slot: Slot) -> str:
+    """Return a slot's name in files and pieces."""
+    return f"{slot[0]}.{slot[1]}"
 
 
 def unpack(raw: bytes) -> dict[Slot, dict[str, object]]:

@@ -9,7 +9,15 @@ from bireme.node.cells import Cell
 from bireme.node.partials import DensePartial, RowsPartial
 from bireme.node.reads import compensation_of
 from bireme.node.tickets import Slot
-from bireme.update import Layout, OptimizerRunner, OptimizerSpec, Update, own_numbers, spec_of
+from bireme.update import (
+    Layout,
+    OptimizerRunner,
+    OptimizerSpec,
+    Update,
+    own_numbers,
+    spec_of,
+    spec_with,
+)
 
 __all__ = ("StoreUpdater",)
 
@@ -35,6 +43,11 @@ class StoreUpdater:
     def compensation(self) -> float:
         """Strength of the delay compensation; 0 when there is none."""
         return self._compensation
+
+    @property
+    def spec(self) -> OptimizerSpec:
+        """The optimizer of keys that have no numbers of their own."""
+        return self._specs.common
 
     def replace(self, body: Mapping[str, object]) -> bool:
         """Take other numbers and keep the state, if the class is the same; else change nothing."""
@@ -118,27 +131,31 @@ class _Specs:
     def __init__(self, body: Mapping[str, object], allowed: Collection[str]) -> None:
         self._body = dict(body)
         self._allowed = allowed
-        self._common = spec_of(body, None, allowed)
+        self.common = spec_of(body, None, allowed)
+        """The optimizer of keys without own numbers."""
         self._special = own_numbers(body)
-        self._by_key: dict[int, OptimizerSpec] = {}
+        self._distinct: dict[str, OptimizerSpec] = {}
 
     @property
     def name(self) -> str:
         """The class's name."""
-        return self._common.name
+        return self.common.name
 
     @property
     def title(self) -> str:
         """The class as messages name it."""
-        return self._common.title
+        return self.common.title
 
     def of(self, key_id: int) -> OptimizerSpec:
         """Return the optimizer of a key."""
         if key_id not in self._special:
-            return self._common
-        if key_id not in self._by_key:
-            self._by_key[key_id] = spec_of(self._body, key_id, self._allowed)
-        return self._by_key[key_id]
+            return self.common
+        params = self._special[key_id]
+        # Keys of one parameter group share it.
+        number = repr(params)
+        if number not in self._distinct:
+            self._distinct[number] = spec_with(self._body, params, self._allowed)
+        return self._distinct[number]
 
 
 def _gradient(param: torch.Tensor, total: DensePartial | RowsPartial) -> torch.Tensor:

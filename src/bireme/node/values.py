@@ -12,12 +12,14 @@ from bireme.node.encodings import RAW, decoder
 from bireme.node.joined import JoinedCell
 from bireme.node.memory import Held, bytes_of, tensor_over
 from bireme.node.partials import DensePartial, RowsPartial, SlotShape, is_rows, read_rows
-from bireme.node.pieces import pack, unpack
+from bireme.node.pieces import by_name, pack, unpack
 from bireme.node.reads import Reads
 from bireme.node.sheets import Sheets
 from bireme.node.tickets import Slot
 from bireme.node.updates import StoreUpdater
 from bireme.transport.base import Buffer, ReceivedFrame
+from bireme.update import state_folders
+from bireme.update import states as state_files
 from bireme.wire.messages import CommandKind, InitEntry, PushEntry
 
 __all__ = ("TorchSlotValues",)
@@ -227,6 +229,8 @@ class TorchSlotValues:
             return self._obey(store, command, body, payload)
         except BiremeError:
             raise
+        except OSError as error:
+            raise StateError(f"a server cannot write what it holds: {error}") from error
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             # A worker's mistake must not end a server.
             text = f"the command {command.value!r} was sent with what it cannot use: {error!r}"
@@ -238,6 +242,8 @@ class TorchSlotValues:
         if command is CommandKind.SET_OPTIMIZER:
             self._set_optimizer(store, body)
             return {}, None, 0
+        if command is CommandKind.SAVE_STATE and "folder" in body:
+            return {"file": self._save_part(store, body)}, None, 0
         if command is CommandKind.SAVE_STATE:
             raw = pack(self._updater(store).states(_slots(body)))
             return {}, Held(memoryview(raw)), len(raw)
@@ -255,6 +261,16 @@ class TorchSlotValues:
                     cell.drop_parameter()
         elif updater is None or not updater.replace(body):
             self._updaters[store] = StoreUpdater(body, self._allowed)
+
+    def _save_part(self, store: int, body: Mapping[str, object]) -> str:
+        updater = self._updater(store)
+        mine = frozenset(slot for slot, cell in self._cells.items() if cell.store == store)
+        states = by_name(updater.states(mine))
+        return state_folders.write_part(
+            cast("str", body["folder"]),
+            cast("str", body["token"]),
+            lambda path: state_files.save(path, updater.spec, states),
+        )
 
     def _load(self, store: int, body: Mapping[str, object], payload: memoryview) -> None:
         mine = {slot: cell for slot, cell in self._cells.items() if cell.store == store}

@@ -5,6 +5,7 @@ Used by stores that run an optimizer in the process, and by servers.
 
 from bireme.update.body import own_numbers as own_numbers
 from bireme.update.body import spec_of as spec_of
+from bireme.update.body import spec_with as spec_with
 from bireme.update.body import to_body as to_body
 from bireme.update.layout import Layout as Layout
 from bireme.update.rule import Update as Update
@@ -20,5 +21,6 @@ __all__ = (
     "needs_whole_values",
     "own_numbers",
     "spec_of",
+    "spec_with",
     "to_body",
 )

@@ -8,7 +8,7 @@ from bireme.types.keys import Key
 from bireme.update.classes import check_allowed
 from bireme.update.spec import OptimizerSpec, Plain
 
-__all__ = ("own_numbers", "spec_of", "to_body")
+__all__ = ("own_numbers", "spec_of", "spec_with", "to_body")
 
 
 def to_body(spec: OptimizerSpec, key_ids: Mapping[Key, int]) -> dict[str, object]:
@@ -48,9 +48,22 @@ def spec_of(
             number.
     """
     own = own_numbers(body)
+    return (
+        spec_with(body, own[key_id], allowed) if key_id in own else spec_with(body, None, allowed)
+    )
+
+
+def spec_with(body: Mapping[str, Any], params: Any, allowed: Collection[str] = ()) -> OptimizerSpec:
+    """Return the optimizer with some key's numbers, as :func:`spec_of` does.
+
+    Args:
+        body: As for :func:`spec_of`.
+        params: Of :func:`own_numbers`; ``None`` for the common ones.
+        allowed: As for :func:`spec_of`.
+    """
     try:
         name, rescale_grad = body["name"], body["rescale_grad"]
-        params = own[key_id] if key_id in own else body["params"]
+        params = body["params"] if params is None else params
     except (KeyError, TypeError) as error:
         raise ConfigError(f"an optimizer was sent that cannot be read: {error!r}") from error
     check_allowed(name, allowed)

@@ -6,9 +6,8 @@ the pieces that they send; all check everything before they change anything.
 
 import json
 import os
-import secrets
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,11 +15,22 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as load_bytes
 from safetensors.torch import save as save_bytes
 
-from bireme.errors import ConfigError, DataError, UnsupportedError
+from bireme.errors import BiremeError, ConfigError, DataError, UnsupportedError
 from bireme.types.keys import Key
+from bireme.update import atomic, state_folders
 from bireme.update.spec import OptimizerSpec
 
-__all__ = ("check", "load", "pack", "save", "unpack")
+__all__ = (
+    "Content",
+    "check",
+    "load",
+    "numbers_of",
+    "pack",
+    "read",
+    "save",
+    "save_folder",
+    "unpack",
+)
 
 FORMAT = "bireme-optimizer-states-1"
 
@@ -42,20 +52,40 @@ def save(path: str, spec: OptimizerSpec, states: States) -> None:
         OSError: The file cannot be written.
     """
     keys, tensors = _taken_apart(states)
-    header = json.dumps({"format": FORMAT, "optimizer": spec.name, "keys": keys})
-    folder = os.path.dirname(os.path.abspath(path))
-    # Neither tempfile nor safetensors makes the file: nobody else could read what they make.
-    temporary = os.path.join(folder, f".states-{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(save_bytes(tensors, {"bireme": header}))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
+    header = {
+        "format": FORMAT,
+        "optimizer": spec.name,
+        "numbers": numbers_of(spec),
+        "keys": keys,
+    }
+    atomic.write(path, save_bytes(tensors, {"bireme": json.dumps(header)}))
+
+
+def save_folder(folder: str, spec: OptimizerSpec, states: States) -> None:
+    """Write ``states`` into a folder, as servers do together; see :func:`save`."""
+    os.makedirs(folder, exist_ok=True)
+    folder = os.path.abspath(folder)
+    named: States = {str(number): state for number, state in enumerate(states.values())}
+    part = state_folders.write_part(
+        folder, state_folders.new_token(), lambda path: save(path, spec, named)
+    )
+    keys = [(key, (), [(str(number), 0)]) for number, key in enumerate(states)]
+    state_folders.write_index(folder, spec.name, numbers_of(spec), [part], keys)
+
+
+def numbers_of(spec: OptimizerSpec) -> dict[str, object]:
+    """Return the optimizer's numbers as plain data, for the header of a file.
+
+    Example:
+        >>> numbers_of(OptimizerSpec("sgd", {"lr": 0.5}, lr_mult={"b": 0.0}))["own"][0][1]["lr"]
+        0.0
+    """
+    special = dict.fromkeys([*spec.groups, *spec.lr_mult, *spec.wd_mult])
+    return {
+        "params": spec.arguments(None),
+        "own": [[key, spec.arguments(key)] for key in special],
+        "rescale_grad": spec.rescale_grad,
+    }
 
 
 def pack(states: States) -> bytes:
@@ -92,21 +122,80 @@ def unpack(raw: bytes) -> dict[Key, dict[str, object]]:
         raise DataError(f"a piece of optimizer state is unreadable: {error!r}") from error
 
 
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a file or folder of optimizer states holds."""
+
+    optimizer: str
+    """Name of the class."""
+    states: dict[Key, dict[str, object]]
+    """Tensors and plain numbers by name, for each key."""
+    numbers: Mapping[str, Any] | None = None
+    """What :func:`numbers_of` returned; files of earlier versions have none."""
+    own_numbers: Sequence[tuple[Key, Mapping[str, Any]]] = field(init=False)
+    """Keys that have numbers of their own, and these."""
+
+    def __post_init__(self) -> None:
+        own = [] if self.numbers is None else self.numbers["own"]
+        object.__setattr__(self, "own_numbers", [(key, _tuples(given)) for key, given in own])
+
+    def numbers_of(self, key: Key) -> dict[str, Any]:
+        """Return the numbers of ``key``; empty when the file has none."""
+        common = {} if self.numbers is None else _tuples(self.numbers["params"])
+        return {**next((given for own, given in self.own_numbers if own == key), common)}
+
+
+def _tuples(given: Mapping[str, Any]) -> dict[str, Any]:
+    # JSON has lists only.
+    return {
+        name: tuple(value) if isinstance(value, list) else value for name, value in given.items()
+    }
+
+
+def read(path: str | os.PathLike[str]) -> Content:
+    """Read what :func:`save` wrote, or a folder that servers wrote.
+
+    Raises:
+        DataError: It is truncated, corrupt, or of another format.
+        OSError: It cannot be read.
+    """
+    name = os.fspath(path)
+    try:
+        if os.path.isdir(name):
+            optimizer, numbers, states = state_folders.read(name, lambda part: _file(part).states)
+            return Content(optimizer, states, numbers)
+        return _file(name)
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        if isinstance(error, BiremeError):
+            raise
+        raise DataError(f"{name} does not hold what its header names: {error!r}") from error
+
+
 def load(
     path: str, spec: OptimizerSpec, stored: Mapping[Key, torch.Tensor]
 ) -> dict[Key, dict[str, object]]:
-    """Read what :func:`save` wrote.
+    """Read the states of a store's keys.
 
     Args:
-        path: The file.
+        path: A file or folder.
         spec: The optimizer that will use the states.
         stored: The value of every key of the store.
 
     Raises:
-        DataError: The file is truncated, corrupt, or of another format.
+        DataError: As :func:`read` does.
         ConfigError: It belongs to another optimizer, or to keys that the store does not hold.
-        OSError: The file cannot be read.
+        OSError: It cannot be read.
     """
+    content = read(path)
+    if content.optimizer != spec.name:
+        raise ConfigError(
+            f"{path} holds states of {content.optimizer}, but the store runs {spec.name}"
+        )
+    check(path, content.states, {key: value.shape for key, value in stored.items()})
+    return content.states
+
+
+def _file(path: str) -> Content:
     with open(path, "rb"):
         pass
     try:
@@ -117,14 +206,8 @@ def load(
         raise DataError(f"{path} is no readable file of optimizer states: {error}") from error
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise DataError(f"{path} holds no optimizer states written by save_optimizer_states")
-    try:
-        name, states = header["optimizer"], _read(header["keys"], tensors)
-    except (KeyError, TypeError, AttributeError, RuntimeError) as error:
-        raise DataError(f"{path} does not hold what its header names: {error!r}") from error
-    if name != spec.name:
-        raise ConfigError(f"{path} holds states of {name}, but the store runs {spec.name}")
-    check(path, states, {key: value.shape for key, value in stored.items()})
-    return states
+    states = _read(header["keys"], tensors)
+    return Content(header["optimizer"], states, header.get("numbers"))
 
 
 def check(source: str, states: States, shapes: Mapping[Key, torch.Size]) -> None:

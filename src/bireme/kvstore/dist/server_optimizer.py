@@ -17,6 +17,7 @@ from bireme.node.partials import sum_dtype
 from bireme.node.worker import WorkerClient
 from bireme.update import Layout, OptimizerRunner, OptimizerSpec, needs_whole_values, to_body
 from bireme.update import states as state_files
+from bireme.update.state_folders import names_folder
 from bireme.wire.messages import CommandKind, JobConfig
 
 __all__ = ("ServerOptimizer",)
@@ -151,9 +152,20 @@ class ServerOptimizer:
         self._rank_0_does(lambda: self._scatter("what was given", states))
 
     def save(self, path: str) -> None:
-        """Gather the state from every server and write it to ``path``; every worker calls it."""
+        """Write the state of every server to ``path``; every worker calls it.
+
+        Rank 0 gathers it for a file. Into a folder, each server writes its own.
+        """
         spec = self._required()
-        self._rank_0_does(lambda: state_files.save(path, spec, self.states()))
+        if names_folder(path):
+            entries = self._directory.all()
+            self._rank_0_does(
+                lambda: server_states.save_folder(
+                    self._client, self._number, entries, path, spec, self._timeout_s
+                )
+            )
+        else:
+            self._rank_0_does(lambda: state_files.save(path, spec, self.states()))
 
     def load(self, path: str) -> None:
         """Give every server its part of a file of states; every worker calls it."""

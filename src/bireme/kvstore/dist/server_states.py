@@ -4,6 +4,7 @@ Called by :class:`~bireme.kvstore.dist.server_optimizer.ServerOptimizer`. Pieces
 so that no message grows with the model.
 """
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
@@ -11,12 +12,15 @@ import torch
 from bireme.kvstore.base import Key
 from bireme.kvstore.dist.entry import DistEntry, SlotSpan
 from bireme.kvstore.reduce.rows import to_dense
-from bireme.node.pieces import pack, unpack
+from bireme.node.pieces import name_of, pack, unpack
 from bireme.node.tickets import Slot
 from bireme.node.worker import WorkerClient
+from bireme.update.spec import OptimizerSpec
+from bireme.update.state_folders import joined, new_token, write_index
+from bireme.update.states import numbers_of
 from bireme.wire.messages import CommandKind
 
-__all__ = ("gather", "overwrite", "scatter")
+__all__ = ("gather", "overwrite", "save_folder", "scatter")
 
 _GROUP_BYTES = 16 << 20
 """Bytes of values whose state travels together: a few times as much for most optimizers."""
@@ -38,11 +42,45 @@ def gather(
         answers = client.command(store, CommandKind.SAVE_STATE, body, timeout_s)
         for _, raw in answers.values():
             found |= unpack(raw)
-    return {
-        entry.key: _merged(entry, parts)
+    states = {
+        entry.key: joined(
+            entry.layout.shape,
+            [span.length for span in entry.spans],
+            [found.get(span.slot, {}) for span in entry.spans],
+        )
         for entry in entries
-        if any(parts := [found.get(span.slot, {}) for span in entry.spans])
     }
+    return {key: state for key, state in states.items() if state}
+
+
+def save_folder(
+    client: WorkerClient,
+    store: int,
+    entries: Sequence[DistEntry],
+    folder: str,
+    spec: OptimizerSpec,
+    timeout_s: float,
+) -> None:
+    """Let every server write its part of ``folder``, then name the parts in an index.
+
+    Raises:
+        ConfigError: Workers and servers do not share the folder.
+        StateError: A server cannot write.
+    """
+    os.makedirs(folder, exist_ok=True)
+    folder = os.path.abspath(folder)
+    body = {"folder": folder, "token": new_token()}
+    answers = client.command(store, CommandKind.SAVE_STATE, body, timeout_s)
+    files = [str(answer["file"]) for answer, _ in answers.values()]
+    keys = [
+        (
+            entry.key,
+            entry.layout.shape,
+            [(name_of(span.slot), span.length) for span in entry.spans],
+        )
+        for entry in entries
+    ]
+    write_index(folder, spec.name, numbers_of(spec), files, keys)
 
 
 def scatter(
@@ -111,23 +149,6 @@ def _spans(entries: Iterable[DistEntry]) -> Iterator[tuple[DistEntry, SlotSpan]]
     for entry in entries:
         for span in entry.spans:
             yield entry, span
-
-
-def _merged(entry: DistEntry, parts: Sequence[State]) -> dict[str, object]:
-    first = next(part for part in parts if part)
-    return {name: _whole(entry, [part.get(name) for part in parts]) for name in first}
-
-
-def _whole(entry: DistEntry, pieces: Sequence[object]) -> object:
-    """Join the pieces of one state; a slot that was never updated counts as zeros."""
-    one = next((piece for piece in pieces if piece is not None), None)
-    if len(pieces) == 1 or not isinstance(one, torch.Tensor) or one.dim() == 0:
-        return one
-    flats = [
-        piece.reshape(-1) if isinstance(piece, torch.Tensor) else one.new_zeros(span.length)
-        for piece, span in zip(pieces, entry.spans, strict=True)
-    ]
-    return torch.cat(flats).view(entry.layout.shape)
 
 
 def _part(entry: DistEntry, span: SlotSpan, state: State) -> dict[str, object]:

@@ -313,18 +313,21 @@ class DistStore(KVStore):
     def set_optimizer(self, optimizer: torch.optim.Optimizer | OptimizerSpec) -> None:
         """Run ``optimizer`` on the servers; every worker calls it, the lowest rank's counts.
 
-        The optimizer travels as a name from ``torch.optim`` and plain numbers. Giving another one
-        of the same class changes the numbers and keeps the state. A torch optimizer is looked at
-        again before every push, so that learning-rate schedulers work.
+        The optimizer travels as a name and plain numbers: a class of ``torch.optim``, or one by
+        import path that the job allows. Giving another one of the same class changes the numbers
+        and keeps the state; one of another class begins without any. A torch optimizer is looked
+        at again before every push, so that learning-rate schedulers work; its own state is not
+        taken over.
         """
         self._refuse_closed()
         self._optimizer.set(optimizer)
 
     def save_optimizer_states(self, path: str) -> None:
-        """Write the state of all servers' optimizers to ``path`` on rank 0, all or nothing.
+        """Write the state of all servers' optimizers to ``path``, all or nothing.
 
-        Every worker calls it, and every worker hears of an error. The file is like that of any
-        other store.
+        Every worker calls it, and every worker hears of an error. A file is written by rank 0,
+        and is like that of any other store. Where ``path`` ends in a slash or is a folder, each
+        server writes its own part there, and rank 0 an index of them.
         """
         self._refuse_closed()
         self._optimizer.save(path)
