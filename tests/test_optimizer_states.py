@@ -8,7 +8,8 @@ import sys
 import bireme
 assert "torch" not in sys.modules
 {use}
-assert bireme.optimizer_states is sys.modules["bireme.optimizer_states"] is sys.modules["bireme.update.state_dicts"]
+module = sys.modules["bireme.update.state_dicts"]
+assert bireme.optimizer_states is sys.modules["bireme.optimizer_states"] is module
 assert bireme.optimizer_states.to_state_dict is to_state_dict
 """
 
