@@ -59,9 +59,13 @@ def of_workers(plan, num_workers):
 
 
 @settings(max_examples=25, phases=QUICK)
-@given(FAULTS, WORKERS, SERVERS, st.booleans(), APART, st.integers(0, 10_000))
-def test_a_rough_network_changes_no_bit(faults, num_workers, num_servers, pushpull, apart, seed):
-    training = Training(num_steps=6, pushpull=pushpull, change_rate_at=3, apart_every=apart)
+@given(FAULTS, WORKERS, SERVERS, st.booleans(), APART, st.booleans(), st.integers(0, 10_000))
+def test_a_rough_network_changes_no_bit(
+    faults, num_workers, num_servers, pushpull, apart, bunched, seed
+):
+    training = Training(
+        num_steps=6, pushpull=pushpull, change_rate_at=3, apart_every=apart, bunched=bunched
+    )
     cluster = run_job(
         training, num_workers=num_workers, num_servers=num_servers, faults=faults, seed=seed
     )
@@ -78,12 +82,15 @@ def test_a_rough_network_changes_no_bit(faults, num_workers, num_servers, pushpu
     troubles([Trouble.CRASH, Trouble.CUT, Trouble.FREEZE], 5),
     st.booleans(),
     APART,
+    st.booleans(),
     st.integers(0, 10_000),
 )
 def test_replaced_workers_change_no_bit(
-    faults, num_workers, num_servers, plan, pushpull, apart, seed
+    faults, num_workers, num_servers, plan, pushpull, apart, bunched, seed
 ):
-    training = Training(num_steps=6, pushpull=pushpull, change_rate_at=3, apart_every=apart)
+    training = Training(
+        num_steps=6, pushpull=pushpull, change_rate_at=3, apart_every=apart, bunched=bunched
+    )
     cluster = run_job(
         training,
         num_workers=num_workers,
@@ -105,14 +112,20 @@ def test_replaced_workers_change_no_bit(
     troubles([Trouble.CRASH, Trouble.CUT], 4),
     st.sampled_from([DeathPolicy.WAIT, DeathPolicy.CONTINUE]),
     APART,
+    st.booleans(),
     st.integers(0, 10_000),
 )
 def test_each_contribution_counts_once_in_the_canonical_order(
-    faults, num_workers, plan, policy, apart, seed
+    faults, num_workers, plan, policy, apart, bunched, seed
 ):
     counted = Counted(num_workers)
     training = Training(
-        num_steps=5, length=counted.length, rate=None, gradient=counted, apart_every=apart
+        num_steps=5,
+        length=counted.length,
+        rate=None,
+        gradient=counted,
+        apart_every=apart,
+        bunched=bunched,
     )
     cluster = run_job(
         training,
@@ -141,9 +154,12 @@ def test_each_contribution_counts_once_in_the_canonical_order(
     st.integers(1, 4),
     troubles([Trouble.CRASH, Trouble.CUT, Trouble.FREEZE], 4),
     st.booleans(),
+    st.booleans(),
     st.integers(0, 10_000),
 )
-def test_asynchronous_pushes_are_applied_once_each(faults, num_workers, plan, pushpull, seed):
+def test_asynchronous_pushes_are_applied_once_each(
+    faults, num_workers, plan, pushpull, bunched, seed
+):
     counted = Counted(num_workers)
     training = Training(
         num_steps=5,
@@ -151,6 +167,7 @@ def test_asynchronous_pushes_are_applied_once_each(faults, num_workers, plan, pu
         rate=1.0,
         gradient=counted,
         pushpull=pushpull,
+        bunched=bunched,
         consistency=Consistency.ASYNC,
     )
     cluster = run_job(

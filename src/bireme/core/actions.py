@@ -8,9 +8,10 @@ from typing import TypeAlias
 
 import msgspec
 
+from bireme.core.bunches import Bunch
 from bireme.errors import BiremeError
 from bireme.types.nodes import NodeId
-from bireme.wire.messages import Message
+from bireme.wire.messages import Message, Value
 
 __all__ = (
     "Action",
@@ -95,10 +96,17 @@ class Deliver(msgspec.Struct, frozen=True, gc=False):
 
     entries: tuple[tuple[int, int, int, int, int], ...]
     """``(key_id, index, version, offset_bytes, size_bytes)`` of each value; a place in
-    ``payload``. ``version`` is the number of rounds in the value (pushes applied, when async)."""
+    ``payload``. ``version`` is the number of rounds in the value (pushes applied, when async).
+    Empty when there is a ``bunch``."""
 
     payload: object
     """The payload of the message that brought them."""
+
+    bunch: Bunch | None = None
+    """All of the payload is the values of this bunch's slots, in its order."""
+
+    message: Value | None = None
+    """What it came with, when there is a ``bunch``."""
 
 
 class Complete(msgspec.Struct, frozen=True, gc=False):

@@ -7,6 +7,7 @@ a request that is not open any more is a late duplicate and changes nothing.
 from typing import TYPE_CHECKING
 
 from bireme.core.actions import Deliver, Hold, Log, Release
+from bireme.core.bunches import Bunch
 from bireme.core.calls import ResumeCall
 from bireme.core.desk import Desk
 from bireme.core.requests import (
@@ -100,6 +101,8 @@ class Answers:
             return (None,) * number
         if isinstance(message, Rows):
             return (call.id if isinstance(request, RowsRequest) else None,)
+        if _answered_bunch(request, message) is not None:
+            return (call.id,) * len(message.entries)
         wanted = _wanted(request)
         return tuple(
             call.id if (entry.key_id, entry.index) in wanted else None for entry in message.entries
@@ -109,7 +112,9 @@ class Answers:
         desk = self._desk
         request = desk.requests.get(message.request)
         if isinstance(request, PushRequest):
-            if not request.want_value:
+            if not request.want_value and request.bunch is not None and not message.entries:
+                self._bunch_pushed(request, request.bunch)
+            elif not request.want_value:
                 slots = _named(message) or list(request.items)
                 self._pushed(request, slots, accepted=True)
         elif isinstance(request, InitRequest):
@@ -128,6 +133,13 @@ class Answers:
             desk.drop(request)
         if accepted:
             desk.part_done(request.call, done)
+
+    def _bunch_pushed(self, request: PushRequest, bunch: Bunch) -> None:
+        desk = self._desk
+        desk.actions.append(Release(request.payload()[0]))
+        desk.lanes.bunch_answered(bunch)
+        desk.drop(request)
+        desk.part_done(request.call, len(bunch.slots))
 
     def _initialised(self, request: InitRequest, slots: list[_Slot]) -> None:
         desk, done = self._desk, 0
@@ -148,6 +160,18 @@ class Answers:
         request = desk.requests.get(message.request)
         if request is None:
             return
+        bunch = _answered_bunch(request, message)
+        if bunch is None:
+            self._values_of_slots(request, message, payload)
+            return
+        call = request.call
+        if call is not None and call.open:
+            desk.actions.append(Deliver(call.id, (), payload, bunch, message))
+        assert isinstance(request, PushRequest)
+        self._bunch_pushed(request, bunch)
+
+    def _values_of_slots(self, request: Request, message: Value, payload: object) -> None:
+        desk = self._desk
         wanted = _wanted(request)
         offset = 0
         found: list[tuple[int, int, int, int, int]] = []
@@ -331,6 +355,14 @@ class Answers:
 
 def _has_value(slots_of: dict[int, list[_Slot]], key_id: int, known: dict[_Slot, int]) -> bool:
     return any(slot in known for slot in slots_of[key_id])
+
+
+def _answered_bunch(request: Request, message: Value) -> Bunch | None:
+    """Return the bunch whose push a message answers as a whole."""
+    if not isinstance(request, PushRequest) or not request.want_value:
+        return None
+    bunch = request.bunch
+    return bunch if bunch is not None and bunch.answered_by(message.entries) else None
 
 
 def _named(message: Ack | Fault) -> list[_Slot]:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from bireme.core.bunches import Bunch
 from bireme.types.nodes import NodeId
 from bireme.wire.messages import CommandKind, InitEntry, KeyDecl, Layout
 
@@ -85,6 +86,9 @@ class PushCall(msgspec.Struct, frozen=True):
     """Divide the sum by the sum of weights; the same on every worker."""
     want_value: bool = False
     priority: int = 0
+    bunches: tuple[tuple[Bunch, object], ...] = ()
+    """More slots: bunches with the payload of each. No slot is in two of them, or in
+    ``entries`` as well. Every bunch belongs to one worker."""
 
 
 class PullCall(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ takes answers in).
 """
 
 from bireme.core.actions import Action, Complete, Fail, Release, Send
+from bireme.core.bunches import Cut
 from bireme.core.calls import CommandCall, InitCall, PullCall, PushCall, RowsCall
 from bireme.core.inquiry import INQUIRY_LIMIT_S, Inquiry
 from bireme.core.lanes import Lanes
@@ -38,13 +39,14 @@ class Desk:
     Args:
         member: The worker's membership.
         bundle_bytes: Slots for one server travel together in messages of about this size.
+        cut: Takes the payloads of bunches apart.
     """
 
-    def __init__(self, member: Member, bundle_bytes: int) -> None:
+    def __init__(self, member: Member, bundle_bytes: int, cut: Cut | None = None) -> None:
         self.member = member
         self.routes = Routes()
         self.calls = OpenCalls()
-        self.lanes = Lanes(bundle_bytes, self.next_number)
+        self.lanes = Lanes(bundle_bytes, self.next_number, cut)
         self.requests: dict[int, Request] = {}
         self.actions: list[Action] = []
         self.key_names: dict[int, int | str] = {}
@@ -267,7 +269,8 @@ class Desk:
 def _slots(call: OpenCall) -> set[tuple[int, int]]:
     asked = call.call
     if isinstance(asked, PushCall):
-        return {entry[:2] for entry in asked.entries}
+        slots = {entry[:2] for entry in asked.entries}
+        return slots.union(*[bunch.slots for bunch, _ in asked.bunches])
     if isinstance(asked, PullCall):
         return set(asked.slots)
     if isinstance(asked, RowsCall):

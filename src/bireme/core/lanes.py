@@ -5,12 +5,14 @@ slot. It decides what may go out now and bundles that into requests.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
+from bireme.core.bunches import Bunch, Cut
 from bireme.core.calls import InitCall
 from bireme.core.opencalls import OpenCall
 from bireme.core.requests import CommandRequest, InitRequest, Lane, PushItem, PushRequest
+from bireme.errors import LocalProtocolError
 from bireme.wire.messages import InitEntry, KeyPlacement
 
 __all__ = ("Lanes",)
@@ -38,6 +40,7 @@ class Lanes:
     Args:
         bundle_bytes: Slots for one server travel together in messages of about this size.
         next_number: Gives the next request its number.
+        cut: Takes the payloads of bunches apart.
 
     Guarantees:
         Pushes of one slot go out in the order they were handed in, each after the one before is
@@ -45,12 +48,16 @@ class Lanes:
         and what is handed in later goes out after the command is answered.
     """
 
-    def __init__(self, bundle_bytes: int, next_number: Callable[[], int]) -> None:
+    def __init__(
+        self, bundle_bytes: int, next_number: Callable[[], int], cut: Cut | None = None
+    ) -> None:
         self.bundle_bytes = bundle_bytes
         self._next_number = next_number
+        self._cut = cut or _refuse_to_cut
         self._fences: dict[int, _Fence] = {}
         self._ready: dict[tuple[OpenCall, int], list[tuple[Lane, _Item]]] = {}
         self._commands: list[CommandRequest] = []
+        self._whole: list[PushRequest] = []
         self.by_slot: dict[tuple[int, int], Lane] = {}
         """The slots of all declared keys."""
         self.rank = 0
@@ -77,6 +84,35 @@ class Lanes:
             return
         self._enter(fence, call, lane, item)
 
+    def hand_in_bunch(self, call: OpenCall, bunch: Bunch, handle: object) -> None:
+        """Take the push of a bunch: as one if none of its slots has to wait, else slot by slot."""
+        fence, lanes = self._fences[bunch.server], bunch.lanes
+        number = lanes[0].number
+        is_free = fence.active is None and not fence.held
+        if is_free and not any([lane.busy or lane.number != number for lane in lanes]):
+            for lane in lanes:
+                lane.busy = True
+                lane.pending += 1
+            fence.open += len(lanes)
+            request = PushRequest(self._next_number(), call, bunch.server, self.rank, self.span)
+            request.carry(bunch, handle, self._cut)
+            self._whole.append(request)
+            return
+        for lane, item in zip(lanes, bunch.items(handle, self._cut), strict=True):
+            self.hand_in(call, lane, item, is_push=True)
+
+    def bunch_answered(self, bunch: Bunch) -> None:
+        """Note that the push of a bunch is acknowledged."""
+        lanes = bunch.lanes
+        for lane in lanes:
+            lane.busy = False
+            lane.pending -= 1
+            lane.number += 1
+            if lane.queue:
+                call, item = lane.queue.popleft()
+                self._start(call, lane, item)
+        self._close_fence(bunch.server, len(lanes))
+
     def command(self, request: CommandRequest) -> None:
         """Take a command for one server."""
         fence = self._fences[request.server]
@@ -93,8 +129,11 @@ class Lanes:
         if lane.queue:
             call, item = lane.queue.popleft()
             self._start(call, lane, item)
-        fence = self._fences[lane.server]
-        fence.open -= 1
+        self._close_fence(lane.server, 1)
+
+    def _close_fence(self, server: int, num_answered: int) -> None:
+        fence = self._fences[server]
+        fence.open -= num_answered
         if fence.open == 0 and fence.held and fence.active is None:
             self._advance(fence)
 
@@ -107,12 +146,15 @@ class Lanes:
 
     def take_ready(self) -> list[PushRequest | InitRequest | CommandRequest]:
         """Return requests for all that may go out now, the servers taking turns."""
-        if not self._ready and not self._commands:
+        if not (self._ready or self._commands or self._whole):
             return []
         by_server: dict[int, list[PushRequest | InitRequest | CommandRequest]] = {}
         for (call, server), items in self._ready.items():
             by_server.setdefault(server, []).extend(self._bundle(call, server, items))
         self._ready.clear()
+        for request in self._whole:
+            by_server.setdefault(request.server, []).append(request)
+        self._whole.clear()
         for command in self._commands:
             by_server.setdefault(command.server, []).append(command)
         self._commands.clear()
@@ -149,6 +191,10 @@ class Lanes:
             for _, item in items:
                 yield item
         self._ready.clear()
+        for request in self._whole:
+            for _, item in request.items.values():
+                yield item
+        self._whole.clear()
 
     def _enter(self, fence: _Fence, call: OpenCall, lane: Lane, item: _Item) -> None:
         fence.open += 1
@@ -207,6 +253,10 @@ class Lanes:
         if type(call.call) is InitCall:
             return InitRequest(number, call, server, call.call.store)
         return PushRequest(number, call, server, self.rank, self.span)
+
+
+def _refuse_to_cut(handle: object, sizes: Sequence[int]) -> Sequence[object]:
+    raise LocalProtocolError(f"a worker without a way to cut payloads was given {handle!r}")
 
 
 def _take_turns(by_server: dict[int, list[R]], rank: int) -> list[R]:

@@ -6,6 +6,7 @@ Called by :mod:`bireme.core.worker`.
 """
 
 from collections import deque
+from typing import TYPE_CHECKING
 
 from bireme.core.opencalls import OpenCall
 from bireme.types.choices import Layout
@@ -27,6 +28,9 @@ from bireme.wire.messages import (
     Rounds,
     StatusRequest,
 )
+
+if TYPE_CHECKING:
+    from bireme.core.bunches import Bunch, Cut
 
 __all__ = (
     "SCHEDULER_RANK",
@@ -107,7 +111,7 @@ class Request:
 class PushRequest(Request):
     """Pushes of several slots of one call to one server."""
 
-    __slots__ = ("items", "mean", "rank", "span", "want_value", "weight")
+    __slots__ = ("_items", "_whole", "mean", "rank", "span", "want_value", "weight")
 
     def __init__(
         self, number: int, call: OpenCall, server: int, rank: int, span: tuple[int, int]
@@ -119,16 +123,47 @@ class PushRequest(Request):
         self.weight: float = pushed.weight  # type: ignore[union-attr]
         self.mean: bool = pushed.mean  # type: ignore[union-attr]
         self.want_value: bool = pushed.want_value  # type: ignore[union-attr]
-        self.items: dict[tuple[int, int], tuple[Lane, PushItem]] = {}
-        """What is not acknowledged, by slot."""
+        self._items: dict[tuple[int, int], tuple[Lane, PushItem]] = {}
+        self._whole: tuple[Bunch, object, Cut] | None = None
+
+    @property
+    def items(self) -> dict[tuple[int, int], tuple[Lane, PushItem]]:
+        """What is not acknowledged, by slot. Whoever looks takes a bunch apart."""
+        if self._whole is not None:
+            bunch, handle, cut = self._whole
+            self._whole = None
+            for lane, item in zip(bunch.lanes, bunch.items(handle, cut), strict=True):
+                self._items[item[0], item[1]] = (lane, item)
+        return self._items
+
+    @property
+    def bunch(self) -> "Bunch | None":
+        """What it carries as one, as long as nobody has looked at its slots one by one."""
+        return None if self._whole is None else self._whole[0]
+
+    def carry(self, bunch: "Bunch", handle: object, cut: "Cut") -> None:
+        """Make a bunch what is pushed.
+
+        Args:
+            bunch: Its slots; their lanes are busy with this push.
+            handle: Of its payload.
+            cut: How to take the payload apart.
+        """
+        self._whole = bunch, handle, cut
 
     def message(self, view: int) -> Push:
         """Return the push of what is not acknowledged."""
+        if self._whole is not None:
+            bunch = self._whole[0]
+            return self._message(view, bunch.lanes[0].number, bunch.entries)
         least = min([lane.number for lane, _ in self.items.values()], default=0)
         entries = tuple(
             PushEntry(item[0], item[1], lane.number - least, item[3], item[4], item[5], item[6])
             for lane, item in self.items.values()
         )
+        return self._message(view, least, entries)
+
+    def _message(self, view: int, least: int, entries: tuple[PushEntry, ...]) -> Push:
         first, end = self.span
         return Push(
             self.number,
@@ -146,6 +181,8 @@ class PushRequest(Request):
 
     def payload(self) -> tuple[object, ...]:
         """Return the handles of what is not acknowledged."""
+        if self._whole is not None:
+            return (self._whole[1],)
         return tuple(item[2] for _, item in self.items.values())
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from bireme.core.actions import Action, Close, EndJob, Fail, Log
 from bireme.core.answers import Answers
+from bireme.core.bunches import Cut
 from bireme.core.calls import (
     BarrierCall,
     Call,
@@ -55,6 +56,7 @@ class WorkerCore:
     Args:
         identity: Who this process is.
         bundle_bytes: Slots for one server travel together in messages of about this size.
+        cut: Takes the payloads of bunches apart; without it there may be no bunches.
 
     Guarantees:
         Every call ends in one ``Complete`` or ``Fail``, within its limit and the second that it
@@ -63,9 +65,11 @@ class WorkerCore:
         released when it is acknowledged or refused.
     """
 
-    def __init__(self, identity: Identity, *, bundle_bytes: int = 1 << 20) -> None:
+    def __init__(
+        self, identity: Identity, *, bundle_bytes: int = 1 << 20, cut: Cut | None = None
+    ) -> None:
         self._member = Member(identity)
-        self._desk = Desk(self._member, bundle_bytes)
+        self._desk = Desk(self._member, bundle_bytes, cut)
         self._answers = Answers(self._desk)
         self._view = 0
         self._ready_calls: list[int] = []
@@ -305,7 +309,13 @@ class WorkerCore:
         if not call.weight >= 0:
             raise ConfigError(f"a push's weight must be >= 0, got {call.weight}")
         lanes = self._lanes([entry[:2] for entry in call.entries])
-        opened = self._open(call, len(lanes))
+        num_slots = len(lanes)
+        for bunch, _ in call.bunches:
+            bunch.lanes = bunch.lanes or tuple(self._lanes(bunch.slots))
+            num_slots += len(bunch.lanes)
+        opened = self._open(call, num_slots)
+        for bunch, handle in call.bunches:
+            self._desk.lanes.hand_in_bunch(opened, bunch, handle)
         hand_in = self._desk.lanes.hand_in
         for lane, item in zip(lanes, call.entries, strict=True):
             hand_in(opened, lane, item, is_push=True)

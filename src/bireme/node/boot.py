@@ -18,6 +18,7 @@ from bireme.core.worker import WorkerCore
 from bireme.errors import ConfigError
 from bireme.node.egress import Egress
 from bireme.node.interface import address_of_interface
+from bireme.node.parcels import cut_parcel
 from bireme.node.runtime import Core, Runtime
 from bireme.node.tls import tls_contexts
 from bireme.node.values import TorchSlotValues
@@ -78,7 +79,7 @@ def _prepare_optimizers() -> None:
 def connect_worker(node: NodeSettings, job: JobSettings) -> WorkerClient:
     """Return a worker's client; ``ready`` of it joins the job."""
     node = _with_host(node)
-    core = WorkerCore(identity_of(node, job, ()))
+    core = WorkerCore(identity_of(node, job, ()), cut=cut_parcel)
     transport = _open_transport(node, job)
     return WorkerClient(
         core,

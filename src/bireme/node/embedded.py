@@ -13,6 +13,7 @@ from bireme.core.scheduler import SchedulerCore
 from bireme.core.server import ServerCore
 from bireme.core.worker import WorkerCore
 from bireme.errors import JobError
+from bireme.node.parcels import cut_parcel
 from bireme.node.runtime import Runtime
 from bireme.node.values import TorchSlotValues
 from bireme.node.worker import WorkerClient
@@ -51,7 +52,7 @@ class EmbeddedCluster:
 
     def client(self, rank: int) -> WorkerClient:
         """Return the client of worker ``rank``; ``ready`` of it joins the job."""
-        core = WorkerCore(self._identity(Role.WORKER, rank))
+        core = WorkerCore(self._identity(Role.WORKER, rank), cut=cut_parcel)
         return WorkerClient(core, InprocTransport(self._hub), _SCHEDULER, inproc_names=self._names)
 
     def join(self, timeout_s: float) -> None:

@@ -19,6 +19,7 @@ from bireme.errors import AuthError, BiremeError, PeerLost, RemoteProtocolError
 from bireme.node.egress import Egress
 from bireme.node.links import with_links
 from bireme.node.memory import Memory
+from bireme.node.parcels import Parcel
 from bireme.node.sheets import joined
 from bireme.transport.base import (
     Arrived,
@@ -269,15 +270,15 @@ class Runtime:
         message = action.message
         if type(message) is Status:
             message = Status(message.request, with_links(message.report, self._links))
-        pieces = cast("tuple[Memory, ...]", action.payload)
-        views = joined(pieces)
+        pieces = cast("tuple[Memory | Parcel, ...]", action.payload)
+        views, size_bytes = _laid_out(pieces)
         crc = crc_of(views) if views and self._payload_crc else None
-        head = self._codec.encode(message, sum([view.nbytes for view in views]), payload_crc=crc)
+        head = self._codec.encode(message, size_bytes, payload_crc=crc)
         for piece in pieces:
             piece.retain()
         self.num_messages += 1
         on_sent = partial(_release_all, pieces) if pieces else None
-        frame = Frame(head, views)
+        frame = Frame.of_bytes(head, views, size_bytes)
         if self._egress is not None and on_sent is not None and link.remote.startswith("tcp:"):
             self._egress.send(link, frame, action.priority, on_sent)
             return
@@ -362,6 +363,14 @@ _LEVELS = logging.getLevelNamesMapping() | {
 }
 
 
-def _release_all(pieces: Sequence[Memory]) -> None:
+def _laid_out(pieces: Sequence[Memory | Parcel]) -> tuple[list[memoryview], int]:
+    """Return what follows a head, in pieces that are not empty, and its size."""
+    if len(pieces) == 1 and type(pieces[0]) is Parcel:
+        return list(pieces[0].views), pieces[0].size_bytes
+    views = [view for view in joined(cast("Sequence[Memory]", pieces)) if view.nbytes]
+    return views, sum([view.nbytes for view in views])
+
+
+def _release_all(pieces: Sequence[Memory | Parcel]) -> None:
     for piece in pieces:
         piece.release()

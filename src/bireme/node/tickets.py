@@ -60,7 +60,7 @@ class Ticket:
         places: Mapping[Slot, Place] | None = None,
         on_done: Callable[[], None] | None = None,
     ) -> None:
-        self.places = places or {}
+        self.places = {} if places is None else places
         self.on_done = on_done
         self.done = False
         self.result: object = None

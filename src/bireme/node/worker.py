@@ -8,12 +8,15 @@ from typing import cast
 
 from bireme.core import actions as act
 from bireme.core import calls
+from bireme.core.bunches import Bunch
 from bireme.core.calls import Call
 from bireme.core.worker import WorkerCore
 from bireme.errors import BiremeError, JobAborted, RemoteProtocolError, StateError
 from bireme.node.egress import Egress
 from bireme.node.interrupts import Shield
+from bireme.node.landing import Landing
 from bireme.node.memory import Held
+from bireme.node.parcels import Parcel
 from bireme.node.pump import Pump
 from bireme.node.runtime import Runtime
 from bireme.node.tickets import Place, Slot, Ticket
@@ -143,6 +146,7 @@ class WorkerClient:
         weight: float = 1.0,
         mean: bool = False,
         priority: int = 0,
+        bunches: Sequence[tuple[Bunch, Parcel]] = (),
     ) -> None:
         """Push slots, and return when the new values are in their places."""
         self._call(
@@ -154,6 +158,7 @@ class WorkerClient:
                 mean=mean,
                 want_value=True,
                 priority=priority,
+                bunches=tuple(bunches),
             ),
             places,
         )
@@ -167,6 +172,7 @@ class WorkerClient:
         weight: float = 1.0,
         mean: bool = False,
         priority: int = 0,
+        bunches: Sequence[tuple[Bunch, Parcel]] = (),
     ) -> Ticket:
         """Begin a :meth:`pushpull` and return at once; :meth:`finish` waits for it.
 
@@ -185,6 +191,7 @@ class WorkerClient:
                     mean=mean,
                     want_value=True,
                     priority=priority,
+                    bunches=tuple(bunches),
                 ),
                 places,
                 on_done=partial(self._pump.background, -1),
@@ -344,6 +351,8 @@ class WorkerClient:
             return
         payload = cast("ReceivedFrame | None", action.payload)
         view = memoryview(b"") if payload is None else payload.payload
+        if action.bunch is not None:
+            cast("Landing", ticket.places).take(action.bunch, view)
         for key_id, index, _version, offset_bytes, _size_bytes in action.entries:
             ticket.places[key_id, index].write(view, offset_bytes)
 
@@ -363,17 +372,20 @@ class WorkerClient:
             message, _ = self._runtime.read(head)
         except RemoteProtocolError:
             return None
-        if not isinstance(message, Value | Rows):
+        if type(message) is not Rows and (type(message) is not Value or len(message.entries) != 1):
             return None
         with self._runtime.lock:
             waiting = self._core.expects(message)
-        if len(waiting) != 1 or waiting[0] is None:
+        if waiting[0] is None:
             return None
         ticket = self._tickets.get(waiting[0])
         entry = message.entries[0] if isinstance(message, Value) else message
         if ticket is None:
             return None
-        return ticket.places[entry.key_id, entry.index].direct(payload_bytes)
+        slot, places = (entry.key_id, entry.index), ticket.places
+        if isinstance(places, Landing):
+            return places.direct(slot, payload_bytes)
+        return places[slot].direct(payload_bytes)
 
 
 def _copied(answer: object) -> object:

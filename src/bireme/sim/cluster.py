@@ -13,7 +13,7 @@ from bireme.core.worker import WorkerCore
 from bireme.sim.clock import Clock
 from bireme.sim.network import Faults, Network
 from bireme.sim.process import Process, Script, User
-from bireme.sim.values import FloatValues
+from bireme.sim.values import FloatValues, cut_payload
 from bireme.types.nodes import SCHEDULER, NodeId, Role, server, worker
 from bireme.wire.messages import JobConfig
 
@@ -88,7 +88,9 @@ class Cluster:
     def start_worker(self, rank: int, script: Callable[[User, int], Script] | None = None) -> None:
         """Start a worker's process; one of the same rank that is there is replaced."""
         make = script or self._script
-        core = WorkerCore(self._identity(Role.WORKER, rank), bundle_bytes=self._bundle_bytes)
+        core = WorkerCore(
+            self._identity(Role.WORKER, rank), bundle_bytes=self._bundle_bytes, cut=cut_payload
+        )
         self._begin(worker(rank), core, User(lambda user: make(user, rank)))
 
     def user(self, rank: int) -> User:

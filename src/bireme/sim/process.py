@@ -19,6 +19,7 @@ from bireme.core.actions import (
     Release,
     Send,
 )
+from bireme.core.bunches import Bunch
 from bireme.core.calls import Call
 from bireme.core.events import Event, Tick
 from bireme.errors import BiremeError
@@ -61,6 +62,8 @@ class User:
     def __init__(self, script: "Callable[[User], Script]") -> None:
         self.values: dict[tuple[int, int], tuple[int, list[float]]] = {}
         """Version and numbers of the newest values, by slot."""
+        self.bunches: tuple[Bunch, ...] = ()
+        """Kept by the script."""
         self.error: BiremeError | None = None
         """What the script failed with."""
         self.done = False
@@ -85,6 +88,8 @@ class User:
         if isinstance(action, Deliver):
             for key_id, index, version, offset, size in action.entries:
                 self.values[key_id, index] = (version, unpack(action.payload, offset, size))
+            if action.bunch is not None:
+                self._take_bunch(action.bunch, action)
             return []
         assert isinstance(action, Complete | Fail)
         if action.call not in self._waiting:
@@ -101,6 +106,14 @@ class User:
             return []
         results, self._results = self._results, {}
         return self._step(lambda: self._script.send(results), now_s)
+
+    def _take_bunch(self, bunch: Bunch, action: Deliver) -> None:
+        assert action.message is not None
+        offset, first = 0, action.message.version
+        for slot, entry in zip(bunch.slots, action.message.entries, strict=True):
+            numbers = unpack(action.payload, offset, entry.payload_bytes)
+            self.values[slot] = (first + entry.lead, numbers)
+            offset += entry.payload_bytes
 
     def _step(self, advance: Callable[[], list[Call]], now_s: float) -> list[Call]:
         try:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from random import Random
 
+from bireme.core.bunches import Bunch
 from bireme.core.calls import (
     BarrierCall,
     Call,
@@ -55,6 +56,8 @@ class Training:
     barriers: bool = True
     apart_every: int | None = None
     """Where rank and step sum to a multiple of it, a worker pushes the keys one by one."""
+    bunched: bool = False
+    """Workers hand in their pushes as one bunch for each server."""
     gradient: "Callable[[Slot, int, int, list[float]], list[float]] | None" = None
     """Of slot, rank, step and value; :func:`gradient` when ``None``."""
 
@@ -83,6 +86,7 @@ class Training:
             first = min(resumed.values())
         yield from self._prepare(user, rank, keys, first)
         slots = list(_slots(keys))
+        user.bunches = _bunches(keys) if self.bunched else ()
         yield [PullCall(user.number(), tuple(slot for slot, _ in slots), timeout_s)]
         for step in range(first, self.num_steps):
             yield from self._step(user, rank, step, slots)
@@ -121,6 +125,15 @@ class Training:
             PushCall(user.number(), each, self.timeout_s, want_value=self.pushpull)
             for each in together
         ]
+        if self.bunched and not apart:
+            payloads = {entry[:2]: entry[2] for entry in entries}
+            bunches = tuple(
+                (bunch, b"".join(payloads[slot] for slot in bunch.slots)) for bunch in user.bunches
+            )
+            number = user.number()
+            calls = [
+                PushCall(number, (), self.timeout_s, want_value=self.pushpull, bunches=bunches)
+            ]
         if not self.pushpull:
             pulled = tuple(slot for slot, _ in slots)
             calls.append(PullCall(user.number(), pulled, self.timeout_s))
@@ -214,6 +227,15 @@ def _one(call: Call) -> Generator[list[Call], dict[int, object], object]:
 def _payload(numbers: list[float]) -> tuple[bytes, int]:
     packed = pack(numbers)
     return packed, len(packed)
+
+
+def _bunches(keys: tuple[KeyPlacement, ...]) -> tuple[Bunch, ...]:
+    by_server: dict[int, list[tuple[int, int, int]]] = {}
+    for key in keys:
+        for index, slot in enumerate(key.slots):
+            size_bytes = len(pack([0.0] * slot.length))
+            by_server.setdefault(slot.server, []).append((key.key_id, index, size_bytes))
+    return tuple(Bunch(server, slots) for server, slots in by_server.items())
 
 
 def _slots(keys: tuple[KeyPlacement, ...]) -> Iterator[tuple[Slot, int]]:

@@ -4,6 +4,7 @@ A payload is ``bytes`` of packed float64; row numbers are packed int64. The opti
 ``value += rate * total``; without one the total replaces the value.
 """
 
+import itertools
 import struct
 from collections.abc import Iterator, Sequence
 
@@ -12,7 +13,7 @@ from bireme.errors import ConfigError, StateError
 from bireme.types.choices import Layout
 from bireme.wire.messages import CommandKind, InitEntry, PushEntry
 
-__all__ = ("Cell", "FloatValues", "Joined", "pack", "unpack")
+__all__ = ("Cell", "FloatValues", "Joined", "cut_payload", "pack", "unpack")
 
 _ITEM_BYTES = 8
 
@@ -32,6 +33,18 @@ def unpack(payload: object, offset_bytes: int = 0, size_bytes: int | None = None
     assert isinstance(payload, bytes)
     size = len(payload) - offset_bytes if size_bytes is None else size_bytes
     return list(struct.unpack_from(f"<{size // _ITEM_BYTES}d", payload, offset_bytes))
+
+
+def cut_payload(payload: object, sizes: Sequence[int]) -> list[bytes]:
+    """Return the parts of a payload.
+
+    Example:
+        >>> cut_payload(b"abc", (1, 2))
+        [b'a', b'bc']
+    """
+    assert isinstance(payload, bytes)
+    ends = list(itertools.accumulate(sizes))
+    return [payload[end - size : end] for end, size in zip(ends, sizes, strict=True)]
 
 
 class Cell:

@@ -61,6 +61,15 @@ class Frame:
         self.payload = [view.cast("B") for view in views if view.nbytes]
         self.payload_bytes = sum([piece.nbytes for piece in self.payload])
 
+    @classmethod
+    def of_bytes(cls, head: bytes, payload: list[memoryview], payload_bytes: int) -> "Frame":
+        """Return a frame whose payload consists of plain bytes, in pieces that are not empty."""
+        frame = cls.__new__(cls)
+        frame.head = head
+        frame.payload = payload
+        frame.payload_bytes = payload_bytes
+        return frame
+
 
 class ReceivedFrame:
     """One frame that arrived. Whoever gets it calls `release` once, when it has read the payload.

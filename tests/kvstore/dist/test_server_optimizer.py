@@ -173,6 +173,7 @@ def test_another_class_begins_afresh_and_the_same_keeps_its_state():
         store.push("a", torch.ones(1))
         store.set_optimizer(OptimizerSpec("sgd", {"lr": 0.5, "momentum": 0.5}))
         assert store.optimizer_states()["a"]["momentum_buffer"].item() == 1.0 * store.num_workers
+        store.barrier()
         store.set_optimizer(OptimizerSpec("adam"))
         assert store.optimizer_states() == {}
         store.set_optimizer(OptimizerSpec("sgd", {"lr": 1.0, "momentum": 0.5}))

@@ -28,6 +28,11 @@ class Sender:
         self._bank = bank
         self._compressor: Compressor | None = None
 
+    @property
+    def compresses(self) -> bool:
+        """Whether dense pushes are compressed."""
+        return self._compressor is not None
+
     def compress_with(self, compressor: Compressor | None) -> None:
         """Compress dense pushes from now on; residuals are the entries' and start afresh."""
         self._compressor = compressor

@@ -2,12 +2,15 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import torch
 
 from bireme.compress.base import Compressor
 from bireme.compress.factory import create as create_compressor
 from bireme.consistency.local import LocalSteps
+from bireme.core.bunches import Bunch
 from bireme.errors import ConfigError, StateError, UnsupportedError
 from bireme.kvstore import calls
 from bireme.kvstore.base import Key, KVStore, Updater, Values
@@ -17,6 +20,7 @@ from bireme.kvstore.dist.directory import Directory
 from bireme.kvstore.dist.entry import DistEntry
 from bireme.kvstore.dist.options import DistOptions
 from bireme.kvstore.dist.receiving import Receipt
+from bireme.kvstore.dist.routine import Routines
 from bireme.kvstore.dist.rows import as_rows, pull_rows
 from bireme.kvstore.dist.sending import Sender
 from bireme.kvstore.dist.server_optimizer import ServerOptimizer
@@ -25,6 +29,7 @@ from bireme.kvstore.pending import Pending
 from bireme.kvstore.reduce import Reducer
 from bireme.kvstore.reduce.overlap import are_disjoint
 from bireme.kvstore.reduce.rows import to_dense
+from bireme.node.parcels import Parcel
 from bireme.node.tickets import Place, Slot
 from bireme.node.worker import PushItem, WorkerClient
 from bireme.types.choices import Consistency
@@ -33,6 +38,10 @@ from bireme.update import Layout, OptimizerSpec
 from bireme.wire.messages import Start
 
 __all__ = ("NUMBERS_OF_STORE", "DistStore")
+
+_BUNDLE_BYTES = 1 << 20
+"""Small keys for one server travel together in messages of about this size, or smaller ones where
+the job says so."""
 
 NUMBERS_OF_STORE = 2
 """Store numbers that one store uses: its own, and one for agreements between its workers."""
@@ -90,6 +99,7 @@ class DistStore(KVStore):
             client, self._directory, self._agreement, start.config, options.delay_compensation
         )
         self._sender = Sender(bank)
+        self._routines = Routines(min(_BUNDLE_BYTES, start.config.bundle_bytes))
         self._on_close = on_close
         self._closed = False
         self._process = os.getpid()
@@ -187,15 +197,15 @@ class DistStore(KVStore):
     ) -> None:
         """Push ``value``, then write the result into ``out`` (into ``value`` when ``None``)."""
         priority = calls.checked_priority(priority)
-        entries, pushes = self._pushes(key, value)
-        keys, is_list = to_keys(key)
-        targets = calls.pulls(entries, keys, is_list, value if out is None else out)
-        borrow = _may_borrow(pushes, targets)
-        items = self._items(entries, pushes, borrow=borrow)
-        receipts, places = _receipts(_targets(entries, targets))
-        self._client.pushpull(items, places, self._limits.pull_timeout_s, priority=priority)
-        for receipt in receipts:
-            receipt.finish()
+        work = self._prepared(key, value, out)
+        self._client.pushpull(
+            work.items,
+            work.places,
+            self._limits.pull_timeout_s,
+            priority=priority,
+            bunches=work.bunches,
+        )
+        work.finish()
 
     def pushpull_async(
         self,
@@ -227,24 +237,20 @@ class DistStore(KVStore):
         weight: float,
         mean: bool,
     ) -> Pending:
-        entries, pushes = self._pushes(key, value)
-        keys, is_list = to_keys(key)
-        targets = calls.pulls(entries, keys, is_list, value if out is None else out)
-        items = self._items(entries, pushes, borrow=_may_borrow(pushes, targets))
-        receipts, places = _receipts(_targets(entries, targets))
+        work = self._prepared(key, value, out)
         ticket = self._client.begin_pushpull(
-            items,
-            places,
+            work.items,
+            work.places,
             self._limits.pull_timeout_s,
             weight=weight,
             mean=mean,
             priority=priority,
+            bunches=work.bunches,
         )
 
         def finish() -> None:
             self._client.finish(ticket)
-            for receipt in receipts:
-                receipt.finish()
+            work.finish()
 
         return Pending(finish, lambda: ticket.done)
 
@@ -425,6 +431,47 @@ class DistStore(KVStore):
         self._optimizer.check(pushes)
         return entries, pushes
 
+    def _prepared(
+        self, key: Key | Sequence[Key], value: Values, out: Values | None
+    ) -> "_Work":
+        """Return what a pushpull sends, and where its results go."""
+        self._refuse_closed()
+        target = value if out is None else out
+        work = self._repeated(key, value, target)
+        if work is not None:
+            return work
+        entries, pushes = self._pushes(key, value)
+        keys, is_list = to_keys(key)
+        targets = calls.pulls(entries, keys, is_list, target)
+        if len(keys) == len(entries):
+            self._routines.add(entries)
+        items = self._items(entries, pushes, borrow=_may_borrow(pushes, targets))
+        receipts, places = _receipts(_targets(entries, targets))
+        return _Work(items, places, [], [receipt.finish for receipt in receipts])
+
+    def _repeated(
+        self, key: Key | Sequence[Key], value: Values, target: Values
+    ) -> "_Work | None":
+        """Return the work of keys that were pushed together before; ``None`` if it is not so."""
+        if self._sender.compresses:
+            return None
+        keys: object = key
+        values: object = value
+        targets: object = target
+        if isinstance(key, (str, int)):
+            keys, values, targets = [key], [value], [target]
+        if not (isinstance(values, (list, tuple)) and isinstance(targets, (list, tuple))):
+            return None
+        routine = self._routines.find(keys)
+        exchange = None if routine is None else routine.exchange(values, targets)
+        if routine is None or exchange is None:
+            return None
+        self._optimizer.refresh()
+        self._optimizer.check(routine.pushes)
+        bunches, landing = exchange
+        written = partial(torch.autograd.graph.increment_version, targets)
+        return _Work([], landing, bunches, [written])
+
     def _items(
         self, entries: Sequence[DistEntry], pushes: Sequence[Push[DistEntry]], *, borrow: bool
     ) -> list[PushItem]:
@@ -451,6 +498,20 @@ class DistStore(KVStore):
                 f"this process was forked from the worker, process {self._process}, and cannot use "
                 "its links to the job; use the store there only"
             )
+
+
+class _Work(NamedTuple):
+    """One pushpull, ready to go."""
+
+    items: list[PushItem]
+    places: Mapping[Slot, Place]
+    bunches: list[tuple[Bunch, Parcel]]
+    endings: Sequence[Callable[[], None]]
+
+    def finish(self) -> None:
+        """Do what is left when the results have come."""
+        for end in self.endings:
+            end()
 
 
 def _targets(

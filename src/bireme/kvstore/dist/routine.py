@@ -1,0 +1,178 @@
+"""Push and pull of the same keys again and again: checked, cut and bundled once for all.
+
+A training step exchanges the same list of keys every time, so what does not depend on the tensors
+is prepared when the list is first seen. What remains for each step is to look whether the tensors
+still fit. Called by :mod:`bireme.kvstore.dist.store` before its general way.
+"""
+
+import threading
+from collections.abc import Sequence
+from typing import Any, TypeGuard
+
+import torch
+
+from bireme.core.bunches import Bunch
+from bireme.kvstore.calls import Push
+from bireme.kvstore.dist.entry import DistEntry
+from bireme.kvstore.reduce.overlap import are_disjoint
+from bireme.node.landing import Landing
+from bireme.node.parcels import Parcel, raw_view
+
+__all__ = ("Exchange", "Routine", "Routines")
+
+_MOST_ROUTINES = 256
+_STRIDED = torch.strided
+
+Exchange = tuple[list[tuple[Bunch, Parcel]], Landing]
+"""What leaves, and where the results go."""
+
+
+class _Memory:
+    """Views of the slots of one list of tensors, kept for as long as the tensors stay in place.
+
+    Args:
+        cuts: For each tensor, where its slots go: bunch, position in the bunch, offset and size.
+        sizes: Number of slots of each bunch.
+    """
+
+    def __init__(
+        self, cuts: Sequence[Sequence[tuple[int, int, int, int]]], sizes: Sequence[int]
+    ) -> None:
+        self._cuts = cuts
+        nothing = memoryview(b"")
+        self.views: list[list[memoryview]] = [[nothing] * size for size in sizes]
+        self.addresses: list[int] = [0] * len(cuts)
+
+    def look_at(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """Make the views those of ``tensors``; return whether one has moved."""
+        addresses = [tensor.data_ptr() for tensor in tensors]
+        if addresses == self.addresses:
+            return False
+        for cuts, address, before in zip(self._cuts, addresses, self.addresses, strict=True):
+            if address != before:
+                for bunch, position, offset_bytes, size_bytes in cuts:
+                    view = raw_view(address + offset_bytes, size_bytes)
+                    self.views[bunch][position] = view
+        self.addresses = addresses
+        return True
+
+
+class Routine:
+    """Exchanges one list of keys: dense, uncompressed, one CPU tensor for each.
+
+    Args:
+        entries: The keys, each once; none has row-sparse values or no elements.
+        bundle_bytes: Slots for one server travel together in messages of about this size.
+    """
+
+    def __init__(self, entries: Sequence[DistEntry], bundle_bytes: int = 1 << 20) -> None:
+        self.pushes: list[Push[DistEntry]] = [Push(entry, [], False) for entry in entries]
+        """One for each key, without values."""
+        self._layouts = [(entry.layout.dtype, entry.layout.shape) for entry in entries]
+        self._bunches, cuts = _bundled(entries, bundle_bytes)
+        sizes = [len(bunch.slots) for bunch in self._bunches]
+        self._sent, self._received = _Memory(cuts, sizes), _Memory(cuts, sizes)
+        self._lock = threading.Lock()
+        self._is_apart = False
+
+    def exchange(self, values: Sequence[object], outs: Sequence[object]) -> Exchange | None:
+        """Return what to do, or ``None`` if these tensors need the store's general way.
+
+        Args:
+            values: One for each key; anything.
+            outs: Where the results go, likewise.
+        """
+        if not (self._fit(values) and self._fit(outs)):
+            return None
+        with self._lock:
+            if self._sent.look_at(values) | self._received.look_at(outs):
+                self._is_apart = are_disjoint(_together(values, outs))
+            if not self._is_apart:
+                return None
+            parcels = [
+                (bunch, Parcel(list(views), bunch.size_bytes, values))
+                for bunch, views in zip(self._bunches, self._sent.views, strict=True)
+            ]
+            targets = map(list, self._received.views)
+            return parcels, Landing(dict(zip(self._bunches, targets, strict=True)), outs)
+
+    def _fit(self, tensors: Sequence[object]) -> TypeGuard[Sequence[torch.Tensor]]:
+        if len(tensors) != len(self._layouts):
+            return False
+        for tensor, (dtype, shape) in zip(tensors, self._layouts, strict=True):
+            if not (
+                isinstance(tensor, torch.Tensor)
+                and tensor.dtype is dtype
+                and tensor.layout is _STRIDED
+                and tensor.is_cpu
+                and tensor.shape == shape
+                and tensor.is_contiguous()
+            ):
+                return False
+        return True
+
+
+class Routines:
+    """The routines of a store, by the list of keys; any thread may look one up.
+
+    Args:
+        bundle_bytes: As of :class:`Routine`.
+
+    Example:
+        >>> Routines().find(["weight"]) is None
+        True
+    """
+
+    def __init__(self, bundle_bytes: int = 1 << 20) -> None:
+        self._bundle_bytes = bundle_bytes
+        self._known: dict[tuple[object, ...], Routine] = {}
+
+    def find(self, keys: Any) -> Routine | None:
+        """Return the routine of a list of keys that was added; anything may be asked for."""
+        try:
+            return self._known.get((*keys, *map(type, keys)))
+        except TypeError:
+            return None
+
+    def add(self, entries: Sequence[DistEntry]) -> None:
+        """Prepare the routine of these keys, if one can serve them."""
+        keys = [entry.key for entry in entries]
+        if len(self._known) >= _MOST_ROUTINES:
+            self._known.clear()
+        usable = all(
+            not entry.layout.row_sparse and entry.layout.shape.numel() for entry in entries
+        )
+        if usable and entries:
+            self._known[(*keys, *map(type, keys))] = Routine(entries, self._bundle_bytes)
+
+
+def _together(
+    values: Sequence[torch.Tensor], outs: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
+    """Return the tensors that must not share memory: a result may replace its own value."""
+    if all(value is out for value, out in zip(values, outs, strict=True)):
+        return list(outs)
+    return [*values, *outs]
+
+
+def _bundled(
+    entries: Sequence[DistEntry], bundle_bytes: int
+) -> tuple[list[Bunch], list[list[tuple[int, int, int, int]]]]:
+    """Deal slots to bunches; return also where the slots of each key are, as of ``_Memory``."""
+    contents: list[tuple[int, list[tuple[int, int, int]]]] = []
+    open_bunches: dict[int, tuple[int, int]] = {}
+    cuts: list[list[tuple[int, int, int, int]]] = []
+    for entry in entries:
+        item_bytes = entry.layout.dtype.itemsize
+        cuts.append([])
+        for span in entry.spans:
+            size_bytes = span.length * item_bytes
+            number, room = open_bunches.get(span.server, (-1, -1))
+            if size_bytes > room:
+                number, room = len(contents), bundle_bytes
+                contents.append((span.server, []))
+            open_bunches[span.server] = number, room - size_bytes
+            slots = contents[number][1]
+            cuts[-1].append((number, len(slots), span.offset * item_bytes, size_bytes))
+            slots.append((*span.slot, size_bytes))
+    return [Bunch(server, slots) for server, slots in contents], cuts
