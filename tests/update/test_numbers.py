@@ -49,6 +49,7 @@ def test_plain_values(value, expected):
         10**400,
         1j,
         b"x",
+        "x" * 65,
         {"a": 1},
         [[0.1]],
         ["a"],

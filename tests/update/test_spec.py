@@ -161,6 +161,15 @@ class TestFromOptimizer:
         with pytest.raises(ConfigError, match="'d' is none of the optimizer's parameters"):
             spec.check_covers("d")
 
+    def test_groups_that_were_broken(self):
+        optimizer = torch.optim.SGD(weights(1), lr=1.0)
+        del optimizer.param_groups[0]["lr"]
+        with pytest.raises(ConfigError, match="group 0 of the SGD lacks 'lr'"):
+            OptimizerSpec.from_optimizer(optimizer)
+        optimizer.param_groups.clear()
+        with pytest.raises(ConfigError, match="no parameter groups"):
+            OptimizerSpec.from_optimizer(optimizer)
+
     def test_equal_groups_need_no_keys(self):
         a, b = weights(2)
         optimizer = torch.optim.SGD([{"params": [a]}, {"params": [b]}], lr=1.0)

@@ -99,13 +99,18 @@ def _tuple(name: str, value: Sequence[object]) -> tuple[float | None, ...]:
 
 
 def _scalar(name: str, value: object) -> bool | int | float | str | None:
+    # Most are: asking the abstract classes below takes ten times as long.
+    if type(value) is float and math.isfinite(value):
+        return value
     if isinstance(value, torch.Tensor):
         if value.numel() != 1 or value.device.type == "meta":
             raise ConfigError(
                 f"{name} must be one number, got a tensor of shape {tuple(value.shape)}"
             )
         value = value.item()
-    if value is None or isinstance(value, (bool, str)):
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str) and len(value) <= _LONGEST:
         return value
     if isinstance(value, numbers.Integral) and abs(int(value)) < _LARGEST:
         return int(value)
@@ -115,5 +120,6 @@ def _scalar(name: str, value: object) -> bool | int | float | str | None:
             return found
         raise ConfigError(f"{name} must be finite, got {found!r}")
     raise ConfigError(
-        f"{name} must be a number below 2**63, a string or a tuple of numbers, got {value!r:.60}"
+        f"{name} must be a number below 2**63, a short string or a tuple of numbers, got "
+        f"{value!r:.60}"
     )

@@ -163,6 +163,13 @@ def _numbers_of(
 ) -> tuple[dict[str, Plain], dict[Key, Mapping[str, Plain]]]:
     """Return the common numbers, and those of each key where groups differ."""
     names = arguments_of(type(optimizer)).names
+    title = type(optimizer).__name__
+    if not optimizer.param_groups:
+        raise ConfigError(f"the {title} has no parameter groups")
+    for index, group in enumerate(optimizer.param_groups):
+        missing = [name for name in names if name in optimizer.defaults and name not in group]
+        if missing:
+            raise ConfigError(f"parameter group {index} of the {title} lacks {missing[0]!r}")
     groups = [
         {name: to_plain(name, group[name]) for name in names if name in group}
         for group in optimizer.param_groups
