@@ -21,6 +21,7 @@ from bireme.types.nodes import Role
 from bireme.wire import header as wire_header
 from bireme.wire import messages as m
 from bireme.wire.schema import Message
+from bireme.wire.tables import TableSpec
 
 TARGET = Path(__file__).parent.parent / "docs" / "protocol.md"
 
@@ -58,7 +59,13 @@ WORDS = """
   `(slot, number, rank)` names a contribution: the same again is answered and not added, a later one
   than expected is refused.
 - **shard**: a leaf of the tree along which contributions are added. A worker covers a span of them;
-  the tree does not depend on who came first, so that two runs give the same bits."""
+  the tree does not depend on who came first, so that two runs give the same bits.
+- **table**: a key of layout `table`, with one slot on every server. Its `Init` carries a
+  `TableSpec` (msgpack) as payload and no values. Rows are named by any int64 id; the slot of a row
+  is `(mix(id) >> 32) * num_slots >> 32` with SplitMix64's finisher as `mix`. `Push` brings
+  gradients of rows, each once, and every push goes to every slot, without rows if it has none.
+  `PullRows` takes rows as they are after `min_version` rounds, which may lie ahead; a row that was
+  never pushed is Philox4x64-10 of `(seed, stream)` and `(block, id)`."""
 
 MESSAGES = """
 ## Messages
@@ -177,7 +184,15 @@ def part_table() -> str:
     """Return the table of what messages are made of."""
     parts = (
         *(m.NodeInfo, m.Lost, m.JobConfig, m.KeyDecl, m.KeyPlacement, m.SlotPlacement),
-        *(m.InitEntry, m.PushEntry, m.SlotRound, m.PullEntry, m.ValueEntry, m.RoundEntry),
+        *(
+            TableSpec,
+            m.InitEntry,
+            m.PushEntry,
+            m.SlotRound,
+            m.PullEntry,
+            m.ValueEntry,
+            m.RoundEntry,
+        ),
     )
     rows = ["| Part | Fields | Meaning |", "| --- | --- | --- |"]
     rows += [f"| `{cls.__name__}` | {fields(cls)} | {first_line(cls)} |" for cls in parts]

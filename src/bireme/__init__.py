@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from bireme import data as data
     from bireme import kvstore as kv
     from bireme import kvstore as kvstore
+    from bireme import nn as nn
     from bireme.consistency.local import LocalSteps as LocalSteps
     from bireme.kvstore.factory import run_role as run_role
     from bireme.train import callbacks as callbacks
@@ -43,6 +44,7 @@ __all__ = (
     "kv",
     "kvstore",
     "metrics",
+    "nn",
     "optimizer_states",
     "run_role",
     "split_and_load",
@@ -56,6 +58,7 @@ _MODULES = {
     "kv": "bireme.kv",
     "kvstore": "bireme.kvstore",
     "metrics": "bireme.metrics",
+    "nn": "bireme.nn",
     "optimizer_states": "bireme.optimizer_states",
 }
 _NAMES = {

@@ -66,3 +66,19 @@ def test_a_declaration_whose_answer_would_be_too_large_is_refused_and_changes_no
     assert len(registry) == 0
     (whole,) = registry.declare(0, (decl("huge", (1 << 40,), splittable=False),), worker(0))
     assert len(whole.slots) == 1
+
+
+def test_a_table_has_a_slot_on_every_server_and_takes_no_bytes_yet():
+    registry = KeyRegistry([1.0, 2.0, 1.0], 64)
+    table = decl("t", (0, 1 << 20), layout=Layout.TABLE)
+    (placed,) = registry.declare(0, (table,), worker(0))
+    assert [(slot.server, slot.offset, slot.length) for slot in placed.slots] == [
+        (0, 0, 0),
+        (1, 0, 0),
+        (2, 0, 0),
+    ]
+    with pytest.raises(ConfigError, match="every worker"):
+        registry.declare(0, (decl("t", (0, 4), layout=Layout.TABLE),), worker(1))
+    plain = KeyRegistry([1.0, 2.0, 1.0], 64)
+    same = [each.declare(0, (decl("w", (64,)),), worker(0))[0].slots for each in (registry, plain)]
+    assert same[0] == same[1], "a table moves no other key"

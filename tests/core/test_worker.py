@@ -278,3 +278,11 @@ def test_declared_twice_is_the_same():
     (send,) = core.handle(DeclareCall(6, 0, (), 10.0), 0.0)
     assert isinstance(send, Send)
     assert of([], Deliver) == []
+
+
+def test_rows_may_be_asked_for_as_they_are_after_a_later_push():
+    core = running_worker()
+    core.handle(PushCall(5, entries(0), 10.0), 0.0)
+    for ahead, least in ((0, 1), (2, 3)):
+        (ask,) = sent(core.handle(RowsCall(6 + ahead, 0, 0, b"", 0, 0, 9.0, ahead=ahead), 0.0))
+        assert ask.min_version == least

@@ -91,3 +91,30 @@ def test_who_is_not_well():
     assert is_well(scheduler(phase="forming", missing=["W[0]"]), {})
     assert not is_well(scheduler(), {"S[0]": "no answer"})
     assert not is_well(scheduler(nodes=[node("W[0]", silent_s=4.0)]), {})
+
+
+def test_tables_are_counted_over_all_servers():
+    scheduler = {
+        "phase": "running",
+        "view": 1,
+        "num_keys": 1,
+        "keys": [[3, "user"]],
+        "nodes": [],
+        "missing": [],
+        "lost": [],
+        "left": [],
+        "barriers": [],
+    }
+    servers = {
+        f"S[{rank}]": {
+            "num_slots": 1,
+            "open": [],
+            "not_initialised": [],
+            "tables": [
+                {"key_id": 3, "rows": 10 + rank, "bytes": 500_000, "evictions": 2, "max_rows": 0}
+            ],
+        }
+        for rank in range(2)
+    }
+    lines = describe_job(scheduler, servers, {})
+    assert "table 'user': 21 rows in 1.0 MB, 10 to 11 on a server, 4 evicted" in lines

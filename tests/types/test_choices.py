@@ -10,7 +10,7 @@ from bireme.types import Consistency, DeathPolicy, Layout
     [
         (Consistency, {"sync", "async", "bounded"}),
         (DeathPolicy, {"abort", "continue", "wait"}),
-        (Layout, {"dense", "rows"}),
+        (Layout, {"dense", "rows", "table"}),
     ],
 )
 def test_names(cls, names):

@@ -70,6 +70,12 @@ SAMPLES: dict[str, m.Message] = {
             m.InitEntry(4, 0, DType.INT8, 1, 1, m.Layout.ROWS, m.Consistency.ASYNC, 0, (1, 1)),
         ),
     ),
+    "Init, of a table": m.Init(
+        10,
+        1,
+        1 << 40,
+        (m.InitEntry(5, 2, DType.FLOAT32, 0, 16, m.Layout.TABLE, m.Consistency.ASYNC, 50),),
+    ),
     "Push": m.Push(
         11,
         2,
@@ -96,6 +102,7 @@ SAMPLES: dict[str, m.Message] = {
         0, 2, 0, m.CommandKind.SET_OPTIMIZER, {"name": "SGD", "options": {"lr": 0.1}}
     ),
     "Command, with payload": m.Command(1, 2, 0, m.CommandKind.LOAD_STATE, {"b": b"\x00\xff"}, 16),
+    "Command, for a table": m.Command(2, 2, 1 << 40, m.CommandKind.TABLE, {"op": "report"}),
     "CommandDone": m.CommandDone(0),
     "Stale": m.Stale(3, 11, SLOT_ROUNDS),
     "Stale, whole request": m.Stale(3, None),

@@ -116,6 +116,8 @@ class RowsCall(msgspec.Struct, frozen=True):
     num_ids: int
     timeout_s: float
     priority: int = 0
+    ahead: int = 0
+    """Wait for so many pushes to the slot beyond those handed in: the rows as they are then."""
 
 
 class CommandCall(msgspec.Struct, frozen=True):

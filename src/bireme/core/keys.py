@@ -41,6 +41,7 @@ class KeyRegistry:
 
     def __init__(self, bandwidths: list[float], slice_bytes: int) -> None:
         self._balancer = Balancer(bandwidths)
+        self._num_servers = len(bandwidths)
         self._slice_bytes = slice_bytes
         self._known: dict[_Name, _Known] = {}
 
@@ -80,6 +81,9 @@ class KeyRegistry:
     def _check_size(self, keys: tuple[KeyDecl, ...]) -> None:
         num_slots = 0
         for decl in keys:
+            if decl.layout is Layout.TABLE:
+                num_slots += self._num_servers
+                continue
             size_bytes = prod(decl.shape) * decl.dtype.itemsize
             num_slots += size_bytes // self._slice_bytes + 1 if decl.splittable else 1
             if num_slots > _MOST_SLOTS:
@@ -99,6 +103,16 @@ class KeyRegistry:
         known = self._known.get((store, decl.name))
         if known is not None:
             return msgspec.structs.replace(known.placement, new=False)
+        slots = self._on_every_server() if decl.layout is Layout.TABLE else self._cut(decl)
+        placement = KeyPlacement(len(self._known), decl.name, slots, new=True)
+        self._known[store, decl.name] = _Known(decl, placement, by)
+        return placement
+
+    def _on_every_server(self) -> tuple[SlotPlacement, ...]:
+        """Return the places of a table: rows come and go, so that they have no bytes yet."""
+        return tuple(SlotPlacement(server, 0, 0) for server in range(self._num_servers))
+
+    def _cut(self, decl: KeyDecl) -> tuple[SlotPlacement, ...]:
         itemsize = decl.dtype.itemsize
         spans = cut(
             prod(decl.shape),
@@ -109,13 +123,10 @@ class KeyRegistry:
             splittable=decl.splittable,
         )
         servers = self._balancer.place([span.length * itemsize for span in spans])
-        slots = tuple(
+        return tuple(
             SlotPlacement(server, span.offset, span.length)
             for server, span in zip(servers, spans, strict=True)
         )
-        placement = KeyPlacement(len(self._known), decl.name, slots, new=True)
-        self._known[store, decl.name] = _Known(decl, placement, by)
-        return placement
 
 
 def _conflict(first: KeyDecl, first_by: NodeId, second: KeyDecl, second_by: NodeId) -> str:

@@ -183,6 +183,7 @@ class Shelf:
             "num_slots": len(self._slots),
             "open": [slot.report(self._crew, now_s) for slot in waiting[:_REPORTED_SLOTS]],
             "not_initialised": [list(key) for key in self._parked.keys()[:_REPORTED_SLOTS]],
+            **self._values.report(),
         }
 
     def _contribute(

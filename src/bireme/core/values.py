@@ -157,3 +157,6 @@ class SlotValues(Protocol):
             ConfigError: The body is wrong; nothing changed. ``UnsupportedError`` and
                 ``StateError`` likewise.
         """
+
+    def report(self) -> dict[str, object]:
+        """Return what people may want to know of the values, as plain data."""

@@ -334,7 +334,7 @@ class WorkerCore:
         desk, slot = self._desk, (call.key_id, call.index)
         (lane,) = self._lanes([slot])
         opened = desk.calls.open(call, desk.now_s)
-        least = lane.number + lane.pending
+        least = lane.number + lane.pending + call.ahead
         rows = (call.payload, call.num_ids)
         number = desk.next_number()
         desk.post(RowsRequest(number, opened, lane.server, slot, least, rows, call.priority))

@@ -39,6 +39,7 @@ def describe_job(
     if scheduler["left"]:
         lines.append(f"done: {', '.join(scheduler['left'])}")
     lines += describe_pairs({scheduler.get("node", "H"): scheduler, **servers})
+    lines += _tables(scheduler, servers)
     waits = list(_waits(scheduler, servers))
     lines += waits
     if not waits and scheduler["phase"] == "running":
@@ -65,6 +66,25 @@ def _node(node: Report, servers: Mapping[str, Report], silent: Mapping[str, str]
     if name in silent:
         text += f", does not answer: {silent[name]}"
     return text
+
+
+def _tables(scheduler: Report, servers: Mapping[str, Report]) -> list[str]:
+    """Return a line for each table: its rows, and how they are spread."""
+    names = dict(scheduler.get("keys", ()))
+    parts: dict[int, list[Report]] = {}
+    for report in servers.values():
+        for table in report.get("tables", ()):
+            parts.setdefault(table["key_id"], []).append(table)
+    lines = []
+    for key_id, found in parts.items():
+        rows = [table["rows"] for table in found]
+        size_mb = sum(table["bytes"] for table in found) / 1e6
+        gone = sum(table["evictions"] for table in found)
+        lines.append(
+            f"table {names.get(key_id, key_id)!r}: {sum(rows)} rows in {size_mb:.1f} MB, "
+            f"{min(rows)} to {max(rows)} on a server, {gone} evicted"
+        )
+    return lines
 
 
 def _waits(scheduler: Report, servers: Mapping[str, Report]) -> Iterator[str]:

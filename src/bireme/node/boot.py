@@ -20,6 +20,7 @@ from bireme.node.egress import Egress
 from bireme.node.interface import address_of_interface
 from bireme.node.parcels import cut_parcel
 from bireme.node.runtime import Core, Runtime
+from bireme.node.tables.values import WithTables
 from bireme.node.tls import tls_contexts
 from bireme.node.values import TorchSlotValues
 from bireme.node.worker import WorkerClient
@@ -57,7 +58,8 @@ def run_node(node: NodeSettings, job: JobSettings) -> EndJob:
             core = SchedulerCore(job_config(node, job), host=_host(node), software=__version__)
         else:
             addresses = _listen_as_server(transport, node, job)
-            values = TorchSlotValues(transport.allocate, job.importable_optimizers)
+            allowed = job.importable_optimizers
+            values = WithTables(TorchSlotValues(transport.allocate, allowed), allowed)
             core = ServerCore(identity_of(node, job, addresses), values)
         runtime = Runtime(
             core,

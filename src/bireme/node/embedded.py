@@ -15,6 +15,7 @@ from bireme.core.worker import WorkerCore
 from bireme.errors import JobError
 from bireme.node.parcels import cut_parcel
 from bireme.node.runtime import Runtime
+from bireme.node.tables.values import WithTables
 from bireme.node.values import TorchSlotValues
 from bireme.node.worker import WorkerClient
 from bireme.settings import JobSettings
@@ -76,7 +77,7 @@ class EmbeddedCluster:
     def _start_server(self, rank: int) -> None:
         transport = InprocTransport(self._hub)
         address = transport.listen(f"inproc://server{rank}")
-        values = TorchSlotValues(transport.allocate, self._allowed)
+        values = WithTables(TorchSlotValues(transport.allocate, self._allowed), self._allowed)
         core = ServerCore(self._identity(Role.SERVER, rank, (address,)), values)
         runtime = Runtime(
             core, transport, scheduler=_SCHEDULER, name=f"S[{rank}]", inproc_names=self._names

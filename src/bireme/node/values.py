@@ -252,6 +252,10 @@ class TorchSlotValues:
             return {}, None, 0
         raise UnsupportedError(f"this server does not know the command {command.value!r}")
 
+    def report(self) -> dict[str, object]:
+        """Return nothing: the state machine knows what there is to tell."""
+        return {}
+
     def _set_optimizer(self, store: int, body: Mapping[str, object]) -> None:
         updater = self._updaters.get(store)
         if not body:

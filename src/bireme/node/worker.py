@@ -205,7 +205,7 @@ class WorkerClient:
         return ticket
 
     def finish(self, ticket: Ticket) -> None:
-        """Wait for what :meth:`begin_pushpull` began, and raise its error."""
+        """Wait for what a ``begin_`` method began, and raise its error."""
         self._wait(ticket)
 
     def pull(self, places: Mapping[Slot, Place], timeout_s: float, *, priority: int = 0) -> None:
@@ -217,6 +217,32 @@ class WorkerClient:
         size_bytes = ids.view.nbytes
         self._call(
             lambda n: calls.RowsCall(n, *slot, ids, size_bytes, num_ids, timeout_s), {slot: place}
+        )
+
+    def begin_rows(
+        self,
+        slot: Slot,
+        ids: Held,
+        num_ids: int,
+        place: Place,
+        timeout_s: float,
+        *,
+        ahead: int = 0,
+    ) -> Ticket:
+        """Ask for rows of one slot and return at once; :meth:`finish` waits for them.
+
+        Args:
+            slot: The slot.
+            ids: Row numbers, int64.
+            num_ids: How many.
+            place: Where the rows go.
+            timeout_s: Limit from now on.
+            ahead: Pushes to the slot, beyond those made so far, that the rows must hold.
+        """
+        size_bytes = ids.view.nbytes
+        return self._begin(
+            lambda n: calls.RowsCall(n, *slot, ids, size_bytes, num_ids, timeout_s, ahead=ahead),
+            {slot: place},
         )
 
     def command(

@@ -26,6 +26,7 @@ from bireme.train.local_update import LocalUpdate
 from bireme.train.mode import Closure
 from bireme.train.optimizers import checked_group, make_optimizer
 from bireme.train.shares import NumSamples, check_counts, shares
+from bireme.train.tables import with_tables
 from bireme.update.spec import OptimizerSpec, Plain
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ class Trainer(torch.optim.Optimizer):
         if not any(param.requires_grad for param in _params(self._inner)):
             raise ConfigError("no parameter of the optimizer requires a gradient; nothing to train")
         self._mode, self._store = arrange(self._lineup, self._inner, wish)
+        self._steps = with_tables(self._mode, self._lineup, self._inner)
         self._overlap: Overlap | None = getattr(self._mode, "overlap", None)
         self._begun: NumSamples = None
         self._owns_store = isinstance(kvstore, str)
@@ -211,7 +213,7 @@ class Trainer(torch.optim.Optimizer):
         check_learning_rates(self._inner)
         self._notice_params()
         if "found_inf" not in self.__dict__:
-            return self._mode.step(closure, counts)
+            return self._steps.step(closure, counts)
         if closure is not None:
             raise ConfigError("a GradScaler takes no closure; compute gradients before the step")
         return self._scaled_step(counts)
@@ -287,7 +289,7 @@ class Trainer(torch.optim.Optimizer):
         """
         counts = self._step_counts(num_samples)
         self._notice_params()
-        self._mode.merge(counts)
+        self._steps.merge(counts)
 
     def update(self, num_samples: NumSamples = None) -> None:
         """Update with the first replica's gradients as they are, without merging.
@@ -300,12 +302,12 @@ class Trainer(torch.optim.Optimizer):
         """
         self._counts(num_samples)
         self._notice_params()
-        self._mode.update(None)
+        self._steps.update(None)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients of every replica."""
         self._notice_params()
-        self._mode.forget()
+        self._steps.forget()
         self._inner.zero_grad(set_to_none)
         self._lineup.clear_grads(self._positions, set_to_none=set_to_none)
 
@@ -445,12 +447,12 @@ class Trainer(torch.optim.Optimizer):
         if self._balancing is not None:
             self._balancing.stop()
         self._mode.share_overflow()
-        return self._mode.scales
+        return self._steps.scales
 
     def _scaled_step(self, counts: Sequence[float]) -> float | None:
         scaler: Any = self
         try:
-            return self._mode.scaled_step(scaler.grad_scale, scaler.found_inf, counts)
+            return self._steps.scaled_step(scaler.grad_scale, scaler.found_inf, counts)
         except BaseException:
             # The scaler deletes these after a step that succeeds; left over, they would
             # multiply into the next one.
@@ -487,9 +489,7 @@ class Trainer(torch.optim.Optimizer):
         self._optimizer_load_state_dict_post_hooks = inner._optimizer_load_state_dict_post_hooks
 
     def __getstate__(self) -> dict[str, Any]:
-        raise UnsupportedError(
-            "a Trainer cannot be copied or pickled, as its store cannot; save state_dict()"
-        )
+        raise UnsupportedError("a Trainer cannot be copied or pickled; save its state_dict()")
 
     def __repr__(self) -> str:
         where = "no store" if self._store is None else f"a {self._store.type!r} store"

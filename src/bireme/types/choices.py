@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-__all__ = ("Consistency", "DeathPolicy", "Layout")
+__all__ = ("Consistency", "DeathPolicy", "Eviction", "Initialiser", "Layout")
 
 
 class Consistency(StrEnum):
@@ -34,3 +34,26 @@ class Layout(StrEnum):
     """All elements, in row-major order."""
     ROWS = "rows"
     """Some rows: their int64 numbers, then their elements."""
+    TABLE = "table"
+    """Of a key only: rows by any int64 id, made on first use; pushed and pulled as rows."""
+
+
+class Initialiser(StrEnum):
+    """What the rows of a table hold before their first update."""
+
+    ZEROS = "zeros"
+    UNIFORM = "uniform"
+    """Evenly between minus and plus the scale."""
+    NORMAL = "normal"
+    """Around 0 with the scale as standard deviation."""
+
+
+class Eviction(StrEnum):
+    """What a table does when it has as many rows as it may have and another one is updated."""
+
+    REFUSE = "refuse"
+    """The push of the new row fails."""
+    LRU = "lru"
+    """The rows whose last update is the longest ago go."""
+    LFU = "lfu"
+    """The rows with the fewest updates go."""

@@ -58,6 +58,8 @@ class CommandKind(StrEnum):
     SET_HYPER_PARAMETERS = "set_hyper_parameters"
     SAVE_STATE = "save_state"
     LOAD_STATE = "load_state"
+    TABLE = "table"
+    """Count, save or load the rows of a table; the body's ``op`` says which."""
 
 
 class FaultCode(StrEnum):

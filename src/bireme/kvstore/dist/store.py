@@ -24,11 +24,13 @@ from bireme.kvstore.dist.routine import Routines
 from bireme.kvstore.dist.rows import as_rows, pull_rows
 from bireme.kvstore.dist.sending import Sender
 from bireme.kvstore.dist.server_optimizer import ServerOptimizer
+from bireme.kvstore.dist.tables import StoreTables
 from bireme.kvstore.keys import group, to_keys
 from bireme.kvstore.pending import Pending
 from bireme.kvstore.reduce import Reducer
 from bireme.kvstore.reduce.overlap import are_disjoint
 from bireme.kvstore.reduce.rows import to_dense
+from bireme.kvstore.tables import Table, TableOptions
 from bireme.node.parcels import Parcel
 from bireme.node.tickets import Place, Slot
 from bireme.node.worker import PushItem, WorkerClient
@@ -45,7 +47,6 @@ the job says so."""
 
 NUMBERS_OF_STORE = 2
 """Store numbers that one store uses: its own, and one for agreements between its workers."""
-
 
 class DistStore(KVStore):
     """A keyed store whose values live on servers, shared by all workers of a job.
@@ -100,6 +101,8 @@ class DistStore(KVStore):
         )
         self._sender = Sender(bank)
         self._routines = Routines(min(_BUNDLE_BYTES, start.config.bundle_bytes))
+        self.tables = StoreTables(self, client, self._directory, self._agreement, start.config)
+        """The tables on the servers; :meth:`table` makes one."""
         self._on_close = on_close
         self._closed = False
         self._process = os.getpid()
@@ -384,6 +387,16 @@ class DistStore(KVStore):
         for entry in self._directory.all():
             entry.residuals = None
         self._sender.compress_with(compressor)
+
+    def table(self, options: TableOptions) -> Table:
+        """Make a table on the servers; every worker makes the same ones in the same order.
+
+        Raises:
+            ConfigError: Another worker declares it in another way, or the name is taken.
+            UnsupportedError: The store exchanges weights after local steps.
+        """
+        self._refuse_closed()
+        return self.tables.make(options)
 
     def barrier(self) -> None:
         """Return when every worker has called it."""

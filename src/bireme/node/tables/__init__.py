@@ -1,0 +1,1 @@
+"""Tables on a server: rows by any int64 id, made on first use, each with its own state."""
