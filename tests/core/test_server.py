@@ -12,6 +12,7 @@ from tests.core.nodes import (
 )
 
 from bireme.core.actions import Close, EndJob, Send
+from bireme.core.commands import MOST_WAITING
 from bireme.core.events import Linked, Lost, Received, Tick
 from bireme.core.server import ServerCore
 from bireme.sim.values import FloatValues
@@ -26,6 +27,7 @@ from bireme.wire.messages import (
     CommandKind,
     DeathPolicy,
     Fault,
+    FaultCode,
     Heartbeat,
     Joined,
     Leave,
@@ -197,3 +199,22 @@ def test_a_failing_update_ends_the_job_with_its_reason():
     initialise(core)
     (leave,) = sent(core.handle(push(0, 0, 1.0), 0.0), Leave)
     assert "cannot take this" in leave.reason
+
+
+def test_of_many_early_attaches_of_a_link_one_is_kept():
+    core = running_server(1)
+    for _ in range(1000):
+        assert core.handle(Received(30, Attach(worker(0), 7, 2)), 0.0) == []
+    assert len(core._early) == 1
+    core.handle(Lost(30, "reset"), 0.0)
+    assert not core._early
+
+
+def test_a_worker_that_runs_ahead_of_the_leader_is_told_so():
+    core = running_server(2)
+    kind = CommandKind.SET_HYPER_PARAMETERS
+    for number in range(MOST_WAITING + 1):
+        answers = sent(core.handle(Received(11, Command(number, 1, 0, kind, {})), 0.0))
+    (fault,) = answers
+    assert (fault.code, fault.request) == (FaultCode.WRONG_STATE, MOST_WAITING)
+    assert "more than W[0]" in fault.text

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec import inspect as mi
 
 from bireme.errors import ConfigError
-from bireme.wire.messages import MESSAGES
+from bireme.wire.messages import MESSAGES, JobConfig
 
 PLAIN = st.recursive(
     st.none()
@@ -60,6 +60,8 @@ def structs(draw, cls: type[msgspec.Struct]):
     info = mi.type_info(cls)
     assert isinstance(info, mi.StructType)
     fields = {field.name: draw(values(field.type)) for field in info.fields}
+    if cls is JobConfig:
+        fields["num_shards"] = fields["num_workers"]
     try:
         return cls(**fields)
     except ConfigError:

@@ -16,9 +16,13 @@ from collections.abc import Callable
 
 import msgspec
 
+from bireme.errors import StateError
 from bireme.wire.messages import Command, CommandKind
 
-__all__ = ("CommandLog",)
+__all__ = ("MOST_WAITING", "CommandLog")
+
+MOST_WAITING = 256
+"""Changes that one rank may be ahead of the leader."""
 
 _FOR_ALL = frozenset(
     {
@@ -35,7 +39,8 @@ class _Sender(msgspec.Struct):
     incarnation: int
     last_number: int = -1
     changes: int = 0
-    waiting: deque[Command] = msgspec.field(default_factory=deque)
+    waiting: deque[tuple[int, Command]] = msgspec.field(default_factory=deque)
+    """What its changes were that the leader has not sent yet, with their numbers from 1."""
 
 
 class CommandLog:
@@ -54,28 +59,44 @@ class CommandLog:
     def take(self, rank: int, incarnation: int, command: Command, leader: int) -> str:
         """Return ``do``, ``kept`` (answered, not carried out) or ``repeated``.
 
+        Other numbers for an optimizer of the same class take the place of those before.
+
         Args:
             rank: Who sends it.
             incarnation: Numbers begin anew with each.
             command: The command; its numbers grow within an incarnation.
             leader: The rank whose changes count.
+
+        Raises:
+            StateError: The rank is too far ahead of the leader; nothing has changed.
         """
         sender = self._senders.get(rank)
         if sender is None or sender.incarnation != incarnation:
             sender = self._senders[rank] = _Sender(incarnation)
         if command.number <= sender.last_number:
             return "repeated"
+        if command.command in _FOR_ALL and rank != leader:
+            self._keep(sender, rank, command, leader)
+            sender.last_number = command.number
+            return "kept"
         sender.last_number = command.number
-        if command.command not in _FOR_ALL:
-            return "do"
-        sender.changes += 1
-        if rank == leader:
+        if command.command in _FOR_ALL:
+            sender.changes += 1
             self._forget(sender.changes)
-            return "do"
+        return "do"
+
+    def _keep(self, sender: _Sender, rank: int, command: Command, leader: int) -> None:
         head = self._senders.get(leader)
-        if head is None or head.changes < sender.changes:
-            sender.waiting.append(command)
-        return "kept"
+        if head is None or head.changes <= sender.changes:
+            if sender.waiting and _replaces(command, sender.waiting[-1][1]):
+                sender.waiting.pop()
+            elif len(sender.waiting) >= MOST_WAITING:
+                raise StateError(
+                    f"W[{rank}] has changed the training {len(sender.waiting)} times more than "
+                    f"W[{leader}], whose changes count; every worker must make the same changes"
+                )
+            sender.waiting.append((sender.changes + 1, command))
+        sender.changes += 1
 
     def succeed(self, leader: int, carry_out: Callable[[Command], None]) -> None:
         """Carry out what the new leader has sent and the one before had not.
@@ -88,10 +109,20 @@ class CommandLog:
         if sender is None:
             return
         while sender.waiting:
-            carry_out(sender.waiting.popleft())
+            carry_out(sender.waiting.popleft()[1])
         self._forget(sender.changes)
 
     def _forget(self, changes: int) -> None:
         for sender in self._senders.values():
-            while sender.waiting and sender.changes - len(sender.waiting) < changes:
+            while sender.waiting and sender.waiting[0][0] <= changes:
                 sender.waiting.popleft()
+
+
+def _replaces(command: Command, before: Command) -> bool:
+    """Whether carrying out ``command`` alone does the same as both."""
+    kind = CommandKind.SET_OPTIMIZER
+    return (
+        command.command is before.command is kind
+        and command.store == before.store
+        and command.body.get("name") == before.body.get("name")
+    )

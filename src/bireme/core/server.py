@@ -65,7 +65,8 @@ class ServerCore:
         self._replies = Replies(bundle_bytes)
         self._peers: dict[int, Peer] = {}
         self._shelf = Shelf(values, self._replies, self._peers)
-        self._early: list[tuple[int, Attach]] = []
+        self._early: dict[int, Attach] = {}
+        """By link, the newest of those that know a view which is not known here yet."""
         self._commands = CommandLog()
         self._outcomes: dict[int, tuple[int, Message]] = {}
         """The answer to the newest command of each rank, in case it is lost."""
@@ -199,7 +200,7 @@ class ServerCore:
 
     def _attach(self, link: int, message: Attach) -> None:
         if message.view > self._view:
-            self._early.append((link, message))
+            self._early[link] = message
             return
         info = self._member.nodes.get(message.node)
         if message.node.role is not Role.WORKER or info is None:
@@ -246,14 +247,14 @@ class ServerCore:
             self._leader = awaited[0]
             self._commands.succeed(self._leader, self._carry_out_late)
         self._shelf.set_view(self._view, self._crew)
-        early, self._early = self._early, []
-        for link, message in early:
+        early, self._early = self._early, {}
+        for link, message in early.items():
             self._attach(link, message)
 
     def _lost(self, event: Lost, now_s: float) -> list[Action]:
         if event.link == self._member.link:
             return self._member.lost_link(event.reason, now_s)
-        self._early = [each for each in self._early if each[0] != event.link]
+        self._early.pop(event.link, None)
         self._peers.pop(event.link, None)
         return []
 
@@ -266,7 +267,11 @@ class ServerCore:
     # Commands.
 
     def _command(self, link: int, peer: Peer, message: Command, payload: object) -> None:
-        verdict = self._commands.take(peer.rank, peer.incarnation, message, self._leader)
+        try:
+            verdict = self._commands.take(peer.rank, peer.incarnation, message, self._leader)
+        except StateError as error:
+            self._replies.fault(link, message.number, error)
+            return
         if message.command is CommandKind.SAVE_STATE:
             verdict = "do"
         if verdict == "repeated":

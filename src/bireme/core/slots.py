@@ -12,6 +12,7 @@ from bireme.core.defects import refusal_of
 from bireme.core.tree import Tree
 from bireme.core.values import SlotValues
 from bireme.errors import ConfigError, StateError
+from bireme.types.shards import span_of
 from bireme.wire.messages import Push, PushEntry, SlotRound
 
 if TYPE_CHECKING:
@@ -53,8 +54,7 @@ class Crew:
             >>> [Crew(2, 5).span(rank) for rank in range(2)]
             [(0, 2), (2, 5)]
         """
-        shards = self.tree.num_shards
-        return rank * shards // self.num_workers, (rank + 1) * shards // self.num_workers
+        return span_of(rank, self.num_workers, self.tree.num_shards)
 
     def set_members(self, *, lost: int, left: int, replaced: bool) -> None:
         """Take over a new view.

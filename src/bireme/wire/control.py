@@ -11,6 +11,7 @@ from msgspec import Meta
 from bireme.types.choices import Consistency, DeathPolicy, Layout
 from bireme.types.dtypes import DType
 from bireme.types.nodes import NodeId, Role
+from bireme.types.shards import check_shards
 from bireme.wire.schema import Body, Count, KeyName, Kind, Message, Name, Number, Text, check_plain
 
 __all__ = (
@@ -93,6 +94,9 @@ class JobConfig(_Part, frozen=True):
     max_payload_bytes: Number = 1 << 30
     bundle_bytes: Number = 1 << 20
     """Slots for one receiver travel together in messages of about this size."""
+
+    def __post_init__(self) -> None:
+        check_shards(self.num_workers, self.num_shards)
 
 
 class Join(Message, frozen=True):

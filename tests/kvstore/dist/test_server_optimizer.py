@@ -1,3 +1,5 @@
+import threading
+
 import pytest
 import torch
 from tests.integration.jobs import run_threads
@@ -196,5 +198,34 @@ def test_a_rate_of_zero_moves_nothing_and_keeps_state():
         store.push("a", rows)
         assert torch.equal(store.pull("a"), before)
         assert store.optimizer_states()["a"]["step"] == 2
+
+    alone(work)
+
+
+def test_a_push_does_not_wait_for_another_threads_change():
+    def work(store):
+        sent, answered = threading.Event(), threading.Event()
+        optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+        store.init("a", torch.zeros(1))
+        store.set_optimizer(optimizer)
+        command = store._client.command
+
+        def slow_command(*args, **more):
+            sent.set()
+            assert answered.wait(10)
+            return command(*args, **more)
+
+        store._client.command = slow_command
+        change = threading.Thread(
+            target=store.set_optimizer, args=(OptimizerSpec("sgd", {"lr": 0.5}),)
+        )
+        change.start()
+        assert sent.wait(10)
+        store.push("a", torch.ones(1))
+        assert store.pull("a").item() == -1.0
+        answered.set()
+        change.join(10)
+        store.push("a", torch.ones(1))
+        assert store.pull("a").item() == -1.5
 
     alone(work)

@@ -105,10 +105,13 @@ class ServerOptimizer:
 
     def refresh(self) -> None:
         """Send the numbers again if they have changed, or if keys with own numbers were added."""
-        if self._spec is None:
+        # Without the lock: whoever has nothing to send does not wait for another thread's command.
+        if self._is_up_to_date(self._spec, self._live):
             return
         with self._lock:
             spec = self._spec
+            if spec is None:
+                return
             if self._live is not None and not spec.describes(self._live):
                 fresh = OptimizerRunner(self._live)
                 self._refuse_cut_keys(fresh.spec)
@@ -116,6 +119,18 @@ class ServerOptimizer:
                 self._adopt(fresh.spec, fresh)
             elif spec.groups or spec.lr_mult or spec.wd_mult:
                 self._send(spec)
+
+    def _is_up_to_date(
+        self, spec: OptimizerSpec | None, live: torch.optim.Optimizer | None
+    ) -> bool:
+        if spec is None:
+            return True
+        if live is not None and not spec.describes(live):
+            return False
+        if not (spec.groups or spec.lr_mult or spec.wd_mult):
+            return True
+        sent = self._sent
+        return sent is not None and sent[0] == len(self._directory.all())
 
     def check(self, pushes: Sequence[Push[DistEntry]]) -> None:
         """Refuse gradients that the servers could not apply.
