@@ -3,6 +3,7 @@
 * BiremeError
   * ConfigError            -- the caller passed something wrong; never retry, change the call
     + UnknownKeyError      -- a key that was never initialised
+    + FileError            -- a file cannot be written there: the folder, the rights, a full disk
     + UnsupportedError     -- a right request that this store, compressor or build cannot serve
   * StateError             -- right call, wrong moment (a closed store, a key initialised twice)
   * DataError              -- a file is truncated, corrupt or of another format; get the file again
@@ -25,6 +26,7 @@ __all__ = (
     "BiremeError",
     "ConfigError",
     "DataError",
+    "FileError",
     "JobAborted",
     "JobError",
     "LocalProtocolError",
@@ -54,6 +56,10 @@ class UnknownKeyError(ConfigError):
 
 class UnsupportedError(ConfigError, NotImplementedError):
     """The request is meaningful, but this implementation cannot serve it."""
+
+
+class FileError(ConfigError, OSError):
+    """A file cannot be written; what was there before is as it was."""
 
 
 class StateError(BiremeError, RuntimeError):

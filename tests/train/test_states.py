@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bireme.errors import ConfigError, DataError
-from bireme.train.states import check_states, load_states, save_states, write_atomically
+from bireme.train.states import check_states, load_states, save_states
 
 
 def make(kind=torch.optim.Adam, shape=(2, 3)):
@@ -25,22 +25,6 @@ def test_what_is_written_is_torchs_own_format(tmp_path):
     assert str(torch.load(path, weights_only=True)) == str(states)
     assert str(load_states(str(path))) == str(states)
     assert os.listdir(tmp_path) == ["a"]
-
-
-def test_a_failed_write_leaves_the_old_file(tmp_path):
-    path = tmp_path / "a"
-    path.write_bytes(b"old")
-
-    def write(file):
-        file.write(b"half")
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        write_atomically(path, write)
-    assert path.read_bytes() == b"old"
-    assert os.listdir(tmp_path) == ["a"]
-    with pytest.raises(ConfigError, match="cannot write in folder"):
-        write_atomically(tmp_path / "b" / "c", write)
 
 
 @pytest.mark.parametrize("name", ["", ".", "/", "folder"])

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from bireme.errors import ConfigError, FileError
 from bireme.update import atomic
 
 
@@ -30,6 +31,36 @@ def test_what_cannot_be_written_leaves_the_old_file(tmp_path, monkeypatch):
         atomic.write(str(path), b"two")
     assert path.read_bytes() == b"one"
     assert os.listdir(tmp_path) == ["states"]
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+
+    def write(file):
+        file.write(b"half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        atomic.write(path, write)
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["a"]
+    with pytest.raises(FileError, match="No such file"):
+        atomic.write(tmp_path / "b" / "c", write)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "folder", "folder/", "none/file", "file/inside", "x" * 300, "."]
+)
+def test_all_that_cannot_be_written_is_refused_alike(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(FileError, match="cannot write") as refused:
+        atomic.write(name, b"two")
+    assert isinstance(refused.value, ConfigError)
+    assert isinstance(refused.value, OSError)
+    assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
 
 
 KILLED = """

@@ -24,7 +24,7 @@ import torch
 
 from bireme.errors import ConfigError, DataError, UnsupportedError
 from bireme.train import trees
-from bireme.train.states import write_atomically
+from bireme.update import atomic
 
 __all__ = ("Checkpoint", "read", "write")
 
@@ -186,7 +186,7 @@ def _encoded(tensors: Mapping[str, torch.Tensor]) -> bytes:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    write_atomically(path, lambda file: file.write(data))
+    atomic.write(path, data)
 
 
 def _read_meta(path: Path) -> dict[str, Any]:

@@ -5,61 +5,24 @@ load it, and it is read with ``weights_only=True``, so it cannot run code.
 """
 
 import os
-import secrets
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
-from typing import IO, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
 from bireme.errors import ConfigError, DataError
+from bireme.update import atomic
 
-__all__ = ("check_states", "load_states", "save_states", "write_atomically")
-
-
-def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> None:
-    """Make ``path`` hold what ``write`` writes, or leave it as it was.
-
-    Args:
-        path: File to replace, in an existing folder.
-        write: Called with a binary file open for writing.
-
-    Raises:
-        ConfigError: The folder does not exist or cannot be written, or ``path`` is a folder.
-
-    Guarantees:
-        A reader sees the old file or the whole new one, also after a crash. The file has the
-        permissions that ``open`` gives a new file.
-    """
-    target = Path(path)
-    if not target.name or target.is_dir():
-        raise ConfigError(f"cannot write {os.fspath(path)!r}: it names no file; add a file name")
-    # Not tempfile: its files cannot be read by anybody else, and the new one takes its place.
-    part = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
-    try:
-        file = open(part, "xb")
-    except OSError as error:
-        raise ConfigError(f"cannot write in folder {str(target.parent)!r}: {error}") from error
-    try:
-        with file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, target)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(part)
-        raise
+__all__ = ("check_states", "load_states", "save_states")
 
 
 def save_states(path: str | os.PathLike[str], states: dict[str, Any]) -> None:
     """Write an optimizer's ``state_dict()`` to ``path``, all or nothing.
 
     Raises:
-        ConfigError: As for :func:`write_atomically`.
+        FileError: It cannot be written.
     """
-    write_atomically(path, lambda file: torch.save(states, file))
+    atomic.write(path, lambda file: torch.save(states, file))
 
 
 def load_states(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -1,8 +1,12 @@
-"""Replaces a file as a whole. Whatever writes optimizer states calls it."""
+"""Replaces a file as a whole. Whatever writes states and checkpoints calls it."""
 
 import os
 import secrets
+from collections.abc import Callable
 from contextlib import suppress
+from typing import IO
+
+from bireme.errors import FileError
 
 __all__ = ("TEMPORARY", "write")
 
@@ -10,22 +14,39 @@ TEMPORARY = ".states-{token}.tmp"
 """What a file is called while it is written; only a process that was killed leaves one behind."""
 
 
-def write(path: str, content: bytes) -> None:
-    """Make ``path`` hold ``content``; a reader sees the old file or the whole new one.
+def write(path: str | os.PathLike[str], content: bytes | Callable[[IO[bytes]], object]) -> None:
+    """Make ``path`` hold ``content``, or leave it as it was.
+
+    Args:
+        path: File to replace, in an existing folder.
+        content: Its bytes; or what writes them to a binary file.
 
     Raises:
-        OSError: The file cannot be written. The old one is as it was.
+        FileError: The folder does not exist or cannot be written, the disk is full, or ``path``
+            names no file.
+
+    Guarantees:
+        A reader sees the old file or the whole new one, also after a crash. The file has the
+        permissions that ``open`` gives a new file.
     """
-    folder = os.path.dirname(os.path.abspath(path))
+    name = os.fspath(path)
+    if not os.path.basename(name) or os.path.isdir(name):
+        raise FileError(f"cannot write {name!r}: it names no file; add a file name")
+    folder = os.path.dirname(os.path.abspath(name))
     # Neither tempfile nor safetensors makes the file: nobody else could read what they make.
     temporary = os.path.join(folder, TEMPORARY.format(token=secrets.token_hex(8)))
     try:
         with open(temporary, "xb") as file:
-            file.write(content)
+            if isinstance(content, bytes):
+                file.write(content)
+            else:
+                content(file)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(FileNotFoundError):
+        os.replace(temporary, name)
+    except BaseException as error:
+        with suppress(OSError):
             os.unlink(temporary)
+        if isinstance(error, OSError) and not isinstance(error, FileError):
+            raise FileError(f"cannot write {name!r}: {error.strerror or error}") from error
         raise
