@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from bireme.errors import BiremeError
 from bireme.launch.command import add_run_command, run
 from bireme.launch.doctor import add_doctor_command, examine
+from bireme.launch.timeline import add_timeline_command, join
 from bireme.version import __version__
 
 __all__ = ("main",)
@@ -42,6 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     add_doctor_command(commands).set_defaults(run=_doctor)
     add_run_command(commands).set_defaults(run=_run)
+    add_timeline_command(commands).set_defaults(run=_timeline)
     return parser
 
 
@@ -51,3 +53,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _doctor(options: argparse.Namespace) -> int:
     return examine(options, os.environ, print)
+
+
+def _timeline(options: argparse.Namespace) -> int:
+    return join(options, print)

@@ -10,6 +10,7 @@ import torch
 from bireme.consistency.local import LocalSteps
 from bireme.errors import ConfigError, UnsupportedError
 from bireme.kvstore.pending import Pending
+from bireme.observe.timeline import Timeline
 from bireme.types.keys import Key as Key
 from bireme.update.rule import Updater as Updater
 
@@ -124,6 +125,11 @@ class KVStore(KVStoreBase):
     def spans_processes(self) -> bool:
         """Whether the values live outside this process, for other workers to share."""
         return False
+
+    @property
+    def timeline(self) -> Timeline | None:
+        """Where to record what happens when, or ``None``."""
+        return None
 
     @property
     def meets_in_rounds(self) -> bool:

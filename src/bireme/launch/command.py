@@ -40,6 +40,7 @@ _SHARED = (
     "tls_ca",
     "kvstore",
     "log_level",
+    "timeline",
 )
 """Fields of ``NodeSettings`` that the launcher passes on from its own environment."""
 

@@ -24,6 +24,7 @@ from bireme.node.tables.values import WithTables
 from bireme.node.tls import tls_contexts
 from bireme.node.values import TorchSlotValues
 from bireme.node.worker import WorkerClient
+from bireme.observe.timeline import Timeline, path_of
 from bireme.placement.links import frame_bytes
 from bireme.settings import JobSettings, NodeSettings, Security, TransportChoice
 from bireme.settings.node import LEAST_SECRET
@@ -61,6 +62,7 @@ def run_node(node: NodeSettings, job: JobSettings) -> EndJob:
             allowed = job.importable_optimizers
             values = WithTables(TorchSlotValues(transport.allocate, allowed), allowed)
             core = ServerCore(identity_of(node, job, addresses), values)
+        timeline = _timeline(node)
         runtime = Runtime(
             core,
             transport,
@@ -68,7 +70,19 @@ def run_node(node: NodeSettings, job: JobSettings) -> EndJob:
             name=str(node.node or node.role),
             payload_crc=job.payload_crc,
         )
-        return runtime.run()
+        runtime.timeline = timeline
+        try:
+            return runtime.run()
+        finally:
+            if timeline is not None:
+                timeline.write()
+
+
+def _timeline(node: NodeSettings) -> Timeline | None:
+    if not node.timeline:
+        return None
+    rank = "" if node.rank is None else f" {node.rank}"
+    return Timeline(path_of(node.timeline, str(node.role), node.rank), f"{node.role}{rank}")
 
 
 def _prepare_optimizers() -> None:
@@ -89,6 +103,7 @@ def connect_worker(node: NodeSettings, job: JobSettings) -> WorkerClient:
         node.scheduler_address,
         payload_crc=job.payload_crc,
         egress=_egress(node, job),
+        timeline=_timeline(node),
     )
 
 

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from bireme.core import actions as act
 from bireme.core import events as ev
@@ -21,6 +21,7 @@ from bireme.node.links import with_links
 from bireme.node.memory import Memory
 from bireme.node.parcels import Parcel
 from bireme.node.sheets import joined
+from bireme.observe import traffic
 from bireme.transport.base import (
     Arrived,
     Closed,
@@ -37,6 +38,9 @@ from bireme.types.nodes import NodeId
 from bireme.wire.header import crc_of
 from bireme.wire.messages import Message, Status
 from bireme.wire.recall import Codec
+
+if TYPE_CHECKING:
+    from bireme.observe.timeline import Timeline
 
 __all__ = ("Core", "Outcome", "Runtime")
 
@@ -107,6 +111,8 @@ class Runtime:
     ) -> None:
         self._core = core
         self._egress = egress
+        self.timeline: Timeline | None = None
+        """Where to note when payloads leave and arrive."""
         self._transport = transport
         self._scheduler = scheduler
         self._name = name
@@ -254,6 +260,8 @@ class Runtime:
             return
         self.num_messages += 1
         payload = frame if payload_bytes else None
+        if self.timeline is not None:
+            traffic.received(self.timeline, message)
         actions = self._core.handle(ev.Received(number, message, payload), time.monotonic())
         self._perform(actions)
         if id(frame) not in self._held:
@@ -277,7 +285,9 @@ class Runtime:
         for piece in pieces:
             piece.retain()
         self.num_messages += 1
-        on_sent = partial(_release_all, pieces) if pieces else None
+        on_sent: Callable[[], None] | None = partial(_release_all, pieces) if pieces else None
+        if self.timeline is not None and on_sent is not None:
+            on_sent = traffic.sending(self.timeline, message, action.priority, on_sent)
         frame = Frame.of_bytes(head, views, size_bytes)
         if self._egress is not None and on_sent is not None and link.remote.startswith("tcp:"):
             self._egress.send(link, frame, action.priority, on_sent)

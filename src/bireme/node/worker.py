@@ -20,6 +20,7 @@ from bireme.node.parcels import Parcel
 from bireme.node.pump import Pump
 from bireme.node.runtime import Runtime
 from bireme.node.tickets import Place, Slot, Ticket
+from bireme.observe.timeline import Timeline
 from bireme.transport.base import Link, ReceivedFrame, Transport
 from bireme.types.choices import Layout
 from bireme.types.nodes import NodeId
@@ -49,6 +50,7 @@ class WorkerClient:
         inproc_names: Names that can be reached within this process.
         payload_crc: Send a checksum with every payload.
         egress: Orders the payloads that leave this machine.
+        timeline: What happens is recorded there; written when the worker leaves.
 
     Guarantees:
         Every method may be called from any thread. Every wait ends within its limit, with an error
@@ -64,8 +66,10 @@ class WorkerClient:
         inproc_names: Sequence[str] = (),
         payload_crc: bool = False,
         egress: Egress | None = None,
+        timeline: Timeline | None = None,
     ) -> None:
         self._core = core
+        self.timeline = timeline
         self._transport = transport
         self._tickets: dict[int, Ticket] = {}
         self._numbers = itertools.count(1)
@@ -84,6 +88,7 @@ class WorkerClient:
             payload_crc=payload_crc,
             egress=egress,
         )
+        self._runtime.timeline = timeline
         self._shield = Shield()
         self._pump = Pump(self._step, self._runtime.wake, "bireme-keeper", self._shield)
 
@@ -112,7 +117,10 @@ class WorkerClient:
     ) -> Sequence[KeyPlacement]:
         """Agree with all workers on keys and return their placements, in order."""
         result = self._call(lambda n: calls.DeclareCall(n, store, tuple(keys), timeout_s))
-        return cast("Sequence[KeyPlacement]", result)
+        placements = cast("Sequence[KeyPlacement]", result)
+        if self.timeline is not None:
+            self.timeline.names |= {each.key_id: str(each.name) for each in placements}
+        return placements
 
     def init(self, store: int, entries: Sequence[tuple[InitEntry, Held]], timeout_s: float) -> None:
         """Give slots their first value."""
@@ -303,6 +311,8 @@ class WorkerClient:
             self._pump.stop()
             self._transport.close()
             self._shield.lower()
+            if self.timeline is not None:
+                self.timeline.write()
 
     def _call(
         self, make: Callable[[int], Call], places: Mapping[Slot, Place] | None = None

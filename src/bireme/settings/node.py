@@ -100,6 +100,10 @@ class NodeSettings:
     log_level: str = field(default="warning", metadata=env("BIREME_LOG"))
     """``debug``, ``info``, ``warning`` or ``error``."""
 
+    timeline: str = field(default="", metadata=env("BIREME_TIMELINE"))
+    """A file such as ``trace.json``: each process of the job writes what it did when to one of its
+    own beside it, ``trace.worker0.json``. ``bireme timeline`` joins them."""
+
     def __post_init__(self) -> None:
         check_fields(self)
         self._check_rank()

@@ -22,6 +22,7 @@ from bireme.train.amp import is_finite
 from bireme.train.arrivals import Arrivals, Deliver
 from bireme.train.exchange import Exchange
 from bireme.train.gates import Gates
+from bireme.train.tracing import timed
 
 __all__ = ("Overlap",)
 
@@ -251,7 +252,7 @@ class Overlap:
 
     def _land(self, positions: Iterable[int] | None = None) -> None:
         with self._exchange.waiting():
-            self.arrivals.land(positions)
+            timed(self._store.timeline, "wait", lambda: self.arrivals.land(positions))
 
     def _may_leave(self, index: int, replica: int) -> bool:
         grad = self._lineup.params[replica][index].grad

@@ -27,6 +27,7 @@ from bireme.train.mode import Closure
 from bireme.train.optimizers import checked_group, make_optimizer
 from bireme.train.shares import NumSamples, check_counts, shares
 from bireme.train.tables import with_tables
+from bireme.train.tracing import Tracing
 from bireme.update.spec import OptimizerSpec, Plain
 
 if TYPE_CHECKING:
@@ -60,10 +61,9 @@ class Trainer(torch.optim.Optimizer):
         compression: How the store compresses gradients, such as ``{"type": "2bit"}``.
         update_on_kvstore: Whether the optimizer runs in the store. Default: on servers where the
             store has them, else here.
-        overlap: Let gradients leave while the backward pass runs, and let new weights arrive
-            during the next forward pass, each layer waiting for its own. For stores on servers.
-            The same bits as without; what a script must not do then is on the page
-            ``docs/overlap.md``, and is refused by an error where it can be noticed.
+        overlap: Let gradients leave while the backward pass runs, and new weights arrive during
+            the next forward pass. For stores on servers; the same bits as without.
+            ``docs/overlap.md`` says what a script must heed.
         store_options: Options of the store's type, as :func:`bireme.kvstore.create` takes them:
             ``staleness=2`` with ``"dist_bounded"``, ``local=bireme.LocalSteps(every=64)`` with
             ``"dist_local"``.
@@ -118,6 +118,7 @@ class Trainer(torch.optim.Optimizer):
         self._overlap: Overlap | None = getattr(self._mode, "overlap", None)
         self._begun: NumSamples = None
         self._owns_store = isinstance(kvstore, str)
+        self._tracing = Tracing(self._lineup, self._store)
         self._balancing: Balancing | None = None
         self._mode.refresh(self._positions)
         self._share_hooks()
@@ -213,7 +214,8 @@ class Trainer(torch.optim.Optimizer):
         check_learning_rates(self._inner)
         self._notice_params()
         if "found_inf" not in self.__dict__:
-            return self._steps.step(closure, counts)
+            with self._tracing.span("step"):
+                return self._steps.step(closure, counts)
         if closure is not None:
             raise ConfigError("a GradScaler takes no closure; compute gradients before the step")
         return self._scaled_step(counts)
@@ -221,9 +223,7 @@ class Trainer(torch.optim.Optimizer):
     def begin(self, num_samples: NumSamples) -> None:
         """Say before the backward pass how many samples the next step has.
 
-        Needed with ``overlap=True`` where shares differ, because gradients leave with their
-        weights during the backward pass. ``step()`` then needs no ``num_samples``. Every worker
-        calls it.
+        Needed with ``overlap=True`` where shares differ. Every worker calls it.
 
         Args:
             num_samples: As for :meth:`step`.
@@ -244,16 +244,15 @@ class Trainer(torch.optim.Optimizer):
         """Return a context in which backward passes only add to the gradients.
 
         With ``overlap=True`` no gradient leaves inside it. Wrap all backward passes of a step but
-        the last; or all of them, if the gradients are to be clipped, unscaled or looked at before
-        :meth:`step`, which then sends them. Without overlap it changes nothing.
+        the last; or all, if gradients are to be clipped or unscaled before :meth:`step`.
         """
         return nullcontext() if self._overlap is None else self._overlap.hold()
 
     def synchronize(self) -> None:
         """Return when every parameter holds its new value.
 
-        With ``overlap=True``, needed after :meth:`step` before a script reads or writes parameters
-        by itself. A module's forward, ``state_dict`` and ``load_state_dict`` do it by themselves.
+        Needed with ``overlap=True`` before a script reads or writes parameters after :meth:`step`
+        by itself. A module's forward, ``state_dict`` and ``load_state_dict`` do it.
 
         Raises:
             BiremeError: What the exchange failed with.
@@ -267,6 +266,7 @@ class Trainer(torch.optim.Optimizer):
         A store that was given to the trainer, not made by it, stays open.
         """
         try:
+            self._tracing.close()
             if self._overlap is not None:
                 self._overlap.close()
         finally:

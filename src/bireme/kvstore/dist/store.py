@@ -34,6 +34,7 @@ from bireme.kvstore.tables import Table, TableOptions
 from bireme.node.parcels import Parcel
 from bireme.node.tickets import Place, Slot
 from bireme.node.worker import PushItem, WorkerClient
+from bireme.observe.timeline import Timeline
 from bireme.types.choices import Consistency
 from bireme.types.nodes import SCHEDULER
 from bireme.update import Layout, OptimizerSpec
@@ -126,6 +127,11 @@ class DistStore(KVStore):
     def spans_processes(self) -> bool:
         """Always: values live on servers."""
         return True
+
+    @property
+    def timeline(self) -> Timeline | None:
+        """Where to record what happens when, if ``BIREME_TIMELINE`` is set."""
+        return self._client.timeline
 
     @property
     def meets_in_rounds(self) -> bool:
