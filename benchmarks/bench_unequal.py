@@ -141,7 +141,7 @@ def work(args: argparse.Namespace) -> None:
         os.sched_setaffinity(0, {cores[store.rank % len(cores)]})
         with contextlib.ExitStack() as stack:
             if store.rank == SLOW:
-                stack.enter_context(slowed(args.slowness))
+                stack.enter_context(slowed(args.group))
             store.barrier()
             result = measure(Worker(store, args.batch_size), args)
             store.barrier()
@@ -167,26 +167,55 @@ def measure(worker: Worker, args: argparse.Namespace) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def slowed(slowness: str) -> Iterator[None]:
-    """Halve the speed of this process."""
-    if slowness == "competitor":
-        rival = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-        try:
-            yield
-        finally:
-            rival.kill()
-            rival.wait()
+def slowed(group: str | None) -> Iterator[None]:
+    """Halve the speed of this process, to its end or that of the context."""
+    if group is not None:
+        (Path(group) / "slow" / "cgroup.procs").write_text(str(os.getpid()))
+        yield
         return
-    group = next(root for root in GROUPS if (root / "cgroup.procs").exists())
-    home = group / f"bireme-unequal-{os.getpid()}"
-    home.mkdir()
+    rival = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
-        limit(home)
-        (home / "cgroup.procs").write_text(str(os.getpid()))
         yield
     finally:
-        (group / "cgroup.procs").write_text(str(os.getpid()))
-        home.rmdir()
+        rival.kill()
+        rival.wait()
+
+
+@contextlib.contextmanager
+def groups() -> Iterator[Path | None]:
+    """Make a control group for the job with a slow part, and be in it; ``None`` without rights.
+
+    The job weighs much, so that other processes of this machine disturb it less.
+    """
+    root = next((root for root in GROUPS if (root / "cgroup.procs").exists()), None)
+    home = Path(str(root)) / f"bireme-unequal-{os.getpid()}"
+    made: list[Path] = []
+    try:
+        for path in (home, home / "rest", home / "slow"):
+            path.mkdir()
+            made.append(path)
+            if (path / "cgroup.subtree_control").exists() and path == home:
+                (path / "cgroup.subtree_control").write_text("+cpu")
+        weigh(home)
+        limit(home / "slow")
+        (home / "rest" / "cgroup.procs").write_text(str(os.getpid()))
+        usable = True
+    except OSError:
+        usable = False
+    try:
+        yield home if usable else None
+    finally:
+        if usable:
+            (Path(str(root)) / "cgroup.procs").write_text(str(os.getpid()))
+        for path in reversed(made):
+            path.rmdir()
+
+
+def weigh(home: Path) -> None:
+    if (home / "cpu.weight").exists():
+        (home / "cpu.weight").write_text("10000")
+    else:
+        (home / "cpu.shares").write_text(str(100 * 1024))
 
 
 def limit(home: Path) -> None:
@@ -196,24 +225,6 @@ def limit(home: Path) -> None:
         return
     (home / "cpu.cfs_period_us").write_text(str(PERIOD_US))
     (home / "cpu.cfs_quota_us").write_text(str(PERIOD_US // 2))
-
-
-def has_quota() -> bool:
-    """Return whether this process may make a control group with a quota."""
-    for root in GROUPS:
-        home = root / f"bireme-probe-{os.getpid()}"
-        try:
-            home.mkdir()
-        except OSError:
-            continue
-        try:
-            limit(home)
-        except OSError:
-            continue
-        finally:
-            home.rmdir()
-        return True
-    return False
 
 
 def report(found: dict[str, Any], slowness: str) -> None:
@@ -261,25 +272,31 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=7, help="of each way in a round")
     parser.add_argument("--warmup", type=int, default=20, help="steps before the first round")
     parser.add_argument("--slowness", choices=("quota", "competitor"))
+    parser.add_argument("--group", help=argparse.SUPPRESS)
     parser.add_argument("--out", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.out is not None:
         work(args)
         return
-    slowness = args.slowness or ("quota" if has_quota() else "competitor")
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "found.json"
+    with contextlib.ExitStack() as stack:
+        out = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "found.json"
+        group = None if args.slowness == "competitor" else stack.enter_context(groups())
+        if group is None and args.slowness == "quota":
+            parser.error("this process may not make a control group; use --slowness competitor")
         options = [
             f"--{name.replace('_', '-')}={getattr(args, name)}"
             for name in ("kv_store", "batch_size", "rounds", "steps", "warmup")
         ]
-        program = [sys.executable, __file__, *options, f"--slowness={slowness}", f"--out={out}"]
+        options += [] if group is None else [f"--group={group}"]
         subprocess.run(
-            [sys.executable, "-m", "bireme", "run", "-n", "2", "-s", "1", *program],
+            [
+                *(sys.executable, "-m", "bireme", "run", "-n", "2", "-s", "1"),
+                *(sys.executable, __file__, *options, f"--out={out}"),
+            ],
             check=True,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
-        report(json.loads(out.read_text()), slowness)
+        report(json.loads(out.read_text()), "competitor" if group is None else "quota")
 
 
 if __name__ == "__main__":
