@@ -161,6 +161,12 @@ class TestFromOptimizer:
         with pytest.raises(ConfigError, match="'d' is none of the optimizer's parameters"):
             spec.check_covers("d")
 
+    def test_keys_that_two_parameters_have(self):
+        groups = [{"params": weights(1)}, {"params": weights(1), "lr": 5.0}]
+        optimizer = torch.optim.SGD(groups, lr=1.0)
+        with pytest.raises(ConfigError, match="have the key 'a'"):
+            OptimizerSpec.from_optimizer(optimizer, ["a", "a"])
+
     def test_groups_that_were_broken(self):
         optimizer = torch.optim.SGD(weights(1), lr=1.0)
         del optimizer.param_groups[0]["lr"]

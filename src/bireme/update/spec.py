@@ -195,6 +195,9 @@ def _by_key(
             "whose names are keys then (torch.optim.SGD(model.named_parameters(), ...)), or set "
             "OptimizerSpec.from_optimizer(optimizer, keys)"
         )
+    if len(set(keys)) < len(keys):
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ConfigError(f"two of the optimizer's parameters have the key {twice!r}")
     owners = [group for group, size in zip(groups, sizes, strict=True) for _ in range(size)]
     return dict(zip(keys, owners, strict=True))
 
