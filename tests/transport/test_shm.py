@@ -97,7 +97,22 @@ def test_allocated_memory_is_not_copied_and_on_sent_waits_for_the_reader(sides) 
     client.events += client.transport.poll(0.01)
     assert sent == []
     server.arrived()[0].frame.release()
+    assert server.transport.poll(0) == []
     client.until(lambda: sent == [True])
+
+
+def test_a_block_that_is_waited_for_comes_back_with_the_next_frame(sides) -> None:
+    server, client, link = sides
+    sent: list[int] = []
+    for number in range(3):
+        buffer = client.transport.allocate(MIB)
+        link.send(Frame(head(MIB), [buffer.view]), 0, lambda number=number: sent.append(number))
+        server.until(lambda number=number: len(server.arrived()) == number + 1)
+        server.arrived()[-1].frame.release()
+        answers = len(client.arrived())
+        server.arrived()[-1].link.send(Frame(head(0)))
+        client.until(lambda answers=answers: len(client.arrived()) == answers + 1)
+        assert sent == list(range(number + 1))
 
 
 def test_what_does_not_fit_goes_through_the_socket() -> None:

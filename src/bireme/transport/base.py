@@ -171,7 +171,8 @@ class Link(ABC):
             on_sent: Called once, from any thread and with no lock held, when the payload's memory
                 may change again: it has left, or the link has closed and dropped it. It must not
                 raise. Where payloads are not copied (inproc; shared memory from
-                `Transport.allocate`) this is when the receiver has released it.
+                `Transport.allocate`) this is when the receiver has released it, and sends or
+                polls again.
 
         Raises:
             PeerLost: The link has closed. ``on_sent`` is not called then.

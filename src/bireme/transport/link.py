@@ -59,6 +59,9 @@ class LinkOwner(Protocol):
     def soon(self, action: Callable[[], None]) -> None:
         """Run ``action`` in the polling thread, soon."""
 
+    def before_sleep(self, action: Callable[[], None]) -> None:
+        """Run ``action`` in the polling thread, before it waits for sockets again."""
+
     def emit(self, event: LinkEvent) -> None:
         """Report an event."""
 

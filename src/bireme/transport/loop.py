@@ -52,6 +52,7 @@ class Loop:
         self._spins = False
         self._selector = selectors.DefaultSelector()
         self._soon: deque[Callable[[], None]] = deque()
+        self._before_sleep: deque[Callable[[], None]] = deque()
         self._limits: dict[object, tuple[float, Callable[[], None]]] = {}
         self._masks: dict[Watchable, int] = {}
         self._inner, self._outer = socket.socketpair()
@@ -64,6 +65,11 @@ class Loop:
     def soon(self, action: Callable[[], None]) -> None:
         """Run ``action`` in the thread that steps, at the start of a step. Any thread."""
         self._soon.append(action)
+        self._rouse()
+
+    def before_sleep(self, action: Callable[[], None]) -> None:
+        """Run ``action`` in the thread that steps, before it waits again. Any thread."""
+        self._before_sleep.append(action)
         self._rouse()
 
     def wake(self) -> None:
@@ -105,9 +111,11 @@ class Loop:
     def step(self, timeout_s: float | None) -> bool:
         """Wait for something, do it, and return whether `wake` was called."""
         ran = self._run_soon()
+        while self._before_sleep:
+            self._before_sleep.popleft()()
         self._asleep = True
         try:
-            if ran or self._soon or self._woken:
+            if ran or self._soon or self._woken or self._before_sleep:
                 timeout_s = 0.0
             elif self._limits:
                 now_s = time.monotonic()
@@ -137,11 +145,11 @@ class Loop:
             until_s = began_s + self._spin_s
             while time.perf_counter() < until_s:
                 found = self._selector.select(0)
-                if found or self._soon or self._woken:
+                if found or self._soon or self._woken or self._before_sleep:
                     return found
                 os.sched_yield()
             self._asleep = True
-            if self._soon or self._woken:
+            if self._soon or self._woken or self._before_sleep:
                 return self._selector.select(0)
         found = self._selector.select(timeout_s)
         self._spins = time.perf_counter() - began_s < 4 * self._spin_s

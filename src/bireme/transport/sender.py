@@ -112,6 +112,12 @@ class Sender:
         if writes:
             self._write()
 
+    def add_own(self, head: bytes) -> None:
+        """Have a frame of the transport's own leave ahead of the next one."""
+        with self._lock:
+            if self._state is _State.OPEN:
+                self._own_frames.append(head)
+
     @property
     def said_goodbye(self) -> bool:
         """Whether everything has left, the goodbye included."""

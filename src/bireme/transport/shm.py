@@ -20,7 +20,13 @@ from bireme.transport.link import LinkOwner, SocketLink
 from bireme.transport.seal import Seal
 from bireme.transport.sender import Sender
 from bireme.transport.streams import DescriptorStream, Piece, Stream
-from bireme.wire.header import HEADER_BYTES, check_body, check_payload, read_header
+from bireme.wire.header import (
+    HEADER_BYTES,
+    check_payload,
+    has_payload_crc,
+    read_head,
+    read_header,
+)
 
 __all__ = ("SharedLink", "SharedSender")
 
@@ -154,6 +160,7 @@ class SharedLink(SocketLink):
         self._descriptors = stream.descriptors
         self._segments: dict[int, memoryview] = {}
         self._released = array("Q")
+        self._is_awaited = False
         self._arena = arena
         self._on_orphaned = on_orphaned
         super().__init__(
@@ -201,18 +208,17 @@ class SharedLink(SocketLink):
     def _take_shared(self, body: memoryview) -> None:
         number, segment, at_once, offset_bytes, size_bytes = _SHARED.unpack_from(body)
         head = bytes(body[_SHARED.size :])
-        header = read_header(head, self._limits)
-        check_body(head, header)
+        _, payload_bytes, _ = read_head(head, self._limits)
         memory = self._segments.get(segment)
         if memory is None or offset_bytes + size_bytes > len(memory):
             raise RemoteProtocolError(f"a payload outside segment {segment}")
-        if header.payload_bytes != size_bytes:
+        if payload_bytes != size_bytes:
             raise RemoteProtocolError("a notice and its head state different sizes")
         with self._lock:
             self._receive_window.received(size_bytes)
         payload = memory[offset_bytes : offset_bytes + size_bytes]
-        if header.flags:
-            check_payload(header, (payload,))
+        if has_payload_crc(head):
+            check_payload(read_header(head, self._limits), (payload,))
         release = partial(self._release, number, bool(at_once))
         target = None
         if not self._closed_here:
@@ -227,14 +233,40 @@ class SharedLink(SocketLink):
         with self._lock:
             self._released.append(number)
             report_bytes = self._receive_window.released(frame.payload.nbytes)
-            report = self.credit_head(report_bytes) if report_bytes or at_once else None
+            report = self.credit_head(report_bytes) if report_bytes else None
+            is_first = at_once and not report and not self._is_awaited
+            self._is_awaited = self._is_awaited or is_first
         if report is not None:
             self._sender.send_own(report)
+        elif is_first:
+            # Most often the next frame takes the notice along.
+            self._owner.before_sleep(self._return)
+
+    def send(
+        self, frame: Frame, priority: int = 0, on_sent: Callable[[], None] | None = None
+    ) -> None:
+        """See `Link.send`."""
+        if self._is_awaited:
+            report = self._awaited_report()
+            if report is not None:
+                self._sender.add_own(report)
+        super().send(frame, priority, on_sent)
+
+    def _return(self) -> None:
+        report = self._awaited_report()
+        if report is not None:
+            self._sender.send_own(report)
+
+    def _awaited_report(self) -> bytes | None:
+        """Return the notice of blocks that the peer waits for, if it has not left."""
+        with self._lock:
+            return self.credit_head(0) if self._is_awaited else None
 
     def credit_head(self, report_bytes: int) -> bytes:
         """See `SocketLink.credit_head`."""
         body = _RETURNED.pack(report_bytes) + self._released.tobytes()
         self._released = array("Q")
+        self._is_awaited = False
         return transport_head(TransportKind.RETURNED, body)
 
     def _take_returned(self, body: memoryview) -> None:

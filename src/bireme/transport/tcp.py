@@ -114,6 +114,7 @@ class SocketTransport(Transport):
         self._shares = False
         self._closed = False
         self.soon = self._loop.soon
+        self.before_sleep = self._loop.before_sleep
         self.emit = self._events.append
         close_in_children(self)
 

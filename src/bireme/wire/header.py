@@ -21,8 +21,8 @@ and header and body together are its head. All numbers are little-endian.
 import struct
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import IntFlag
+from typing import NamedTuple
 
 from bireme.errors import LocalProtocolError, RemoteProtocolError
 from bireme.wire.limits import DEFAULT_LIMITS, Limits
@@ -37,6 +37,7 @@ __all__ = (
     "check_body",
     "check_payload",
     "crc_of",
+    "has_payload_crc",
     "read_head",
     "read_header",
     "write_header",
@@ -47,6 +48,7 @@ VERSION = 1
 
 _FIELDS = struct.Struct("<4sBBHIQI")
 _CRC = struct.Struct("<I")
+_FLAGS_AT = 6
 _WHOLE = struct.Struct("<4sBBHIQII")
 
 HEADER_BYTES = _FIELDS.size + _CRC.size
@@ -64,10 +66,10 @@ class Flags(IntFlag):
 
 
 _KNOWN_FLAGS = int(Flags.CRC_PAYLOAD)
+_FLAGS = tuple(Flags(number) for number in range(_KNOWN_FLAGS + 1))
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """A header whose magic, version, flags and sizes have been checked; its crc has not."""
 
     kind: int
@@ -127,7 +129,9 @@ def read_header(data: Buffer, limits: Limits = DEFAULT_LIMITS) -> Header:
     """
     if len(data) < HEADER_BYTES:
         raise RemoteProtocolError(f"a header has {HEADER_BYTES} bytes, got {len(data)}")
-    magic, version, kind, flags, body_bytes, payload_bytes, payload_crc = _FIELDS.unpack_from(data)
+    magic, version, kind, flags, body_bytes, payload_bytes, payload_crc, crc = _WHOLE.unpack_from(
+        data
+    )
     if magic != MAGIC:
         raise RemoteProtocolError(
             f"the peer does not speak this protocol: frame starts with {magic!r}"
@@ -139,10 +143,10 @@ def read_header(data: Buffer, limits: Limits = DEFAULT_LIMITS) -> Header:
         )
     if flags & ~_KNOWN_FLAGS or (payload_crc and not flags & Flags.CRC_PAYLOAD):
         raise RemoteProtocolError(f"a frame with unknown flags {flags:#06x}")
-    _refuse_excess("body", body_bytes, limits.max_body_bytes)
-    _refuse_excess("payload", payload_bytes, limits.max_payload_bytes)
-    (crc,) = _CRC.unpack_from(data, _FIELDS.size)
-    return Header(kind, Flags(flags), body_bytes, payload_bytes, payload_crc, crc)
+    if body_bytes > limits.max_body_bytes or payload_bytes > limits.max_payload_bytes:
+        _refuse_excess("body", body_bytes, limits.max_body_bytes)
+        _refuse_excess("payload", payload_bytes, limits.max_payload_bytes)
+    return Header(kind, _FLAGS[flags], body_bytes, payload_bytes, payload_crc, crc)
 
 
 def read_head(head: Buffer, limits: Limits = DEFAULT_LIMITS) -> tuple[int, int, memoryview]:
@@ -180,6 +184,16 @@ def read_head(head: Buffer, limits: Limits = DEFAULT_LIMITS) -> tuple[int, int, 
     header = read_header(head, limits)
     check_body(head, header)
     raise AssertionError("a head that is right was taken for wrong")
+
+
+def has_payload_crc(head: Buffer) -> bool:
+    """Return whether a head that was read announces the checksum of its payload.
+
+    Example:
+        >>> has_payload_crc(write_header(7, b"", 3, payload_crc=5))
+        True
+    """
+    return bool(head[_FLAGS_AT] & Flags.CRC_PAYLOAD)
 
 
 def check_body(head: Buffer, header: Header) -> None:
