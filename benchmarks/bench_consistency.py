@@ -6,10 +6,12 @@ the device's computation, so that workers do not fight for the cores; the share 
 longer by themselves is shown as "late". Worker 0 measures the accuracy of its own parameters every
 eight steps, while others compute. A run ends at the goal, or when its time is up.
 
+``--write`` puts table and plot into docs/ and needs matplotlib (``pip install .[docs]``).
+
 Usage::
 
     python benchmarks/bench_consistency.py --mnist-dir DIR --seeds 3
-    python benchmarks/bench_consistency.py --mnist-dir DIR --seeds 3 --write   # the docs' table, plot
+    python benchmarks/bench_consistency.py --mnist-dir DIR --seeds 3 --write
 """
 
 import argparse

@@ -1,6 +1,7 @@
 """What every process of bench_consistency.py's jobs runs; its one argument is a JSON object."""
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -94,7 +95,7 @@ def main() -> None:
     torch.set_num_threads(1)
     job = json.loads(sys.argv[1])
     found = train(job, load(job["data"], job["folder"]))
-    rank = int(__import__("os").environ["BIREME_RANK"])
+    rank = int(os.environ["BIREME_RANK"])
     (Path(job["out"]) / f"{rank}.json").write_text(json.dumps(found))
 
 
