@@ -22,7 +22,7 @@ IN_PROCESS = (
 )
 """They take updaters."""
 
-SYNC = ("dist_sync", "dist_sync_device")
+SYNC = ("dist_sync", "dist_sync_device", "dist_local")
 """Over servers, in rounds; made without a launcher, so with a cluster inside the process."""
 
 ASYNC = ("dist_async", "dist_async_device", "dist_bounded", "dist_bounded_device")
@@ -529,6 +529,18 @@ class TestAsynchronous:
         store.set_updater(None)
         with pytest.raises(StateError, match="call set_optimizer"):
             store.push(0, ones())
+
+    def test_a_round_that_is_skipped_changes_nothing(self, store):
+        store.init([0, 1], [ones(), ones()])
+        store.set_optimizer(OptimizerSpec("sgd", {"lr": 1.0, "momentum": 0.5, "weight_decay": 0.1}))
+        for _ in range(4):
+            store.skip_round([0, 1])
+        store.wait_all()
+        assert same(store.pull(0), ones())
+        store.push(0, ones())
+        assert same(store.pull(0), ones() - 1.1)
+        with pytest.raises(UnknownKeyError):
+            store.skip_round(7)
 
     def test_own_pushes_are_seen(self, store):
         store.init(0, torch.zeros(SHAPE))

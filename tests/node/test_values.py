@@ -205,3 +205,13 @@ def test_a_server_writes_its_part_of_a_folder(values, tmp_path):
     with pytest.raises(StateError, match="no optimizer"):
         values.command(9, CommandKind.SAVE_STATE, body, None)
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_what_weighs_nothing_moves_no_optimizer(values):
+    spec = OptimizerSpec("sgd", {"lr": 1.0, "weight_decay": 0.5})
+    values.command(0, CommandKind.SET_OPTIMIZER, to_body(spec, {}), None)
+    cell = init(values)
+    values.finish(cell, dense(values, cell, [1.0, 1.0, 1.0, 1.0]), 0.0, 1.0, 1)
+    assert shown(values, cell) == [1.0, 2.0, 3.0, 4.0]
+    values.finish(cell, dense(values, cell, [1.0, 1.0, 1.0, 1.0]), 1.0, 1.0, 2)
+    assert shown(values, cell) == [-0.5, 0.0, 0.5, 1.0]

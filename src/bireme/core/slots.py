@@ -214,7 +214,7 @@ class Slot:
         if self.mean or (crew.lost and ledger.pools):
             numerator, denominator = crew.scale(self.present, self.weights, self.mean)
         else:
-            numerator = denominator = 1.0
+            numerator, denominator = float(ledger.pools or self.weights[0] > 0), 1.0
         values.finish(self.cell, total, numerator, denominator, ledger.version + 1)
         ledger.advance()
         self.weights.clear()

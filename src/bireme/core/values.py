@@ -104,7 +104,8 @@ class SlotValues(Protocol):
             cell: The slot.
             total: The partial of all contributions, times ``numerator`` (skipped for 1.0), then
                 divided by ``denominator`` (skipped for 1.0); used up.
-            numerator: > 0 unless all weights are 0.
+            numerator: > 0, or 0 when what was taken in weighs nothing: an optimizer is not to
+                step then.
             denominator: > 0.
             version: Rounds in the value after this one (pushes applied, when async).
         """

@@ -283,6 +283,16 @@ class KVStore(KVStoreBase):
         """
         return self.pushpull_async(key, value, out)
 
+    def skip_round(self, key: Key | Sequence[Key]) -> None:
+        """Take part in a round of ``key`` without pushing anything.
+
+        Where others wait for whoever is too far behind (a bound on staleness), a worker that has
+        nothing to push must still count. Elsewhere it does nothing.
+
+        Args:
+            key: One key or a list.
+        """
+
     def overwrite(self, key: Key | Sequence[Key], value: Values) -> None:
         """Replace stored values without any rule; every worker calls it, and rank 0's count.
 

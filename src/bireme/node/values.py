@@ -181,7 +181,8 @@ class TorchSlotValues:
         partial.scale(numerator, denominator)
         updater = self._updaters.get(slot.store)
         if updater is not None:
-            updater.apply(slot, partial)
+            if numerator:
+                updater.apply(slot, partial)
             partial.free()
             return
         slot.assign(partial if isinstance(partial, DensePartial) else self._spread(partial))

@@ -187,6 +187,8 @@ class FloatValues:
         if denominator != 1.0:
             total = [each / denominator for each in total]
         rate = self.rates.get(cell.store)
+        if rate is not None and not numerator:
+            return
         if rate is not None:
             total = [a + rate * b for a, b in zip(cell.value, total, strict=True)]
         for member, part in zip(members, _cut(cell, total), strict=True):

@@ -205,6 +205,13 @@ class Exchange:
             )
         return found
 
+    def skip_round(self, positions: Sequence[int]) -> None:
+        """Let no other worker wait for a step that this one skips by itself."""
+        store = self.store
+        if isinstance(store, KVStore) and not self.meets_others and store.num_workers > 1:
+            first = self.lineup.params[0]
+            store.skip_round(self.keys([i for i in positions if first[i].requires_grad]))
+
     def _elsewhere(self, weights: Sequence[float]) -> Container[int]:
         """Return where this worker pushes even without a gradient."""
         store = self.store

@@ -94,7 +94,7 @@ class Fragment:
             self.arrive()
         if not self.positions:
             return
-        if self._has_news():
+        if self._store.meets_in_rounds or self.samples:
             self._send(self.samples)
             self._wait()
         self.samples, self._arrivals = 0.0, []
@@ -146,13 +146,6 @@ class Fragment:
             _like(each, param) for each, param in zip(state["arrivals"], params, strict=False)
         ]
         return self._arrivals or self._anchors
-
-    def _has_news(self) -> bool:
-        """Return whether anybody has trained since the last exchange, where all meet."""
-        if not self._store.meets_in_rounds:
-            return self.samples > 0
-        here = torch.tensor([self.samples], dtype=torch.float64)
-        return bool(self._store.sum_over_workers(self._exchange.key(self.positions[0]), here))
 
     def _send(self, weight: float) -> None:
         if not self.positions:

@@ -151,6 +151,7 @@ class StoreUpdate:
     ) -> float | None:
         """Skip if gradients overflowed, else unscale those of every replica and step."""
         if float(found_inf):
+            self._exchange.skip_round(self._positions)
             return None
         if scale is not None:
             amp.unscale(self._lineup, self._positions, scale)

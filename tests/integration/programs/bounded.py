@@ -95,6 +95,32 @@ def a_worker_without_a_gradient_holds_nobody_up(job):
 
 
 @check
+def a_step_that_overflows_holds_nobody_up(job):
+    net = nn.Linear(2, 1, bias=False)
+    nn.init.ones_(net.weight)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.5, momentum=0.5, weight_decay=0.1)
+    trainer = bireme.Trainer(net, optimizer, "dist_bounded", staleness=1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    overflows = job.rank == 1
+    for _ in range(8):
+        trainer.zero_grad()
+        scaler.scale(0 * net(torch.ones(1, 2)).sum()).backward()
+        if overflows:
+            net.weight.grad.fill_(float("inf"))
+        scaler.step(trainer)
+        scaler.update()
+    trainer.kvstore.barrier()
+    # The others' pushes only, by weight decay and momentum; none of its own.
+    value, velocity = 1.0, None
+    for _ in range(8 * (job.size - 1)):
+        gradient = 0.1 * value
+        velocity = gradient if velocity is None else 0.5 * velocity + gradient
+        value -= 0.5 * velocity
+    found = trainer.kvstore.pull("trainer0/weight")
+    torch.testing.assert_close(found, torch.full_like(found, value))
+
+
+@check
 def the_job_names_the_staleness(job):
     with bireme.kvstore.create("dist_bounded") as store:
         assert store.staleness == 3, store.staleness

@@ -78,6 +78,11 @@ class Sender:
         entry.put_back(staged)
         return items
 
+    @staticmethod
+    def plain_items(entry: DistEntry, value: torch.Tensor) -> list[PushItem]:
+        """Return what to send of a dense contiguous CPU tensor that nobody changes afterwards."""
+        return _items(entry, [Held(view) for view in entry.cut(value.view(-1))], RAW)
+
     def _compressed_items(self, entry: DistEntry, flat: torch.Tensor) -> list[PushItem]:
         compressor = self._compressor
         assert compressor is not None

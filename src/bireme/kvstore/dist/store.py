@@ -236,6 +236,18 @@ class DistStore(KVStore):
         part = 1.0 / self._num_workers
         return self._begin_pushpull(key, value, out, 0, weight=part, mean=False)
 
+    def skip_round(self, key: Key | Sequence[Key]) -> None:
+        """Take part in a round of ``key`` without pushing anything, where others would wait."""
+        _, _, entries = self._found(key)
+        if self.meets_in_rounds or self.staleness is None:
+            return
+        items: list[PushItem] = []
+        for entry in entries:
+            nothing = torch.zeros(entry.layout.shape, dtype=entry.layout.dtype)
+            items += self._sender.plain_items(entry, nothing)
+        # What weighs nothing moves no optimizer, but clocks go on.
+        self._client.push(items, self._limits.push_timeout_s, weight=0.0)
+
     def _begin_pushpull(
         self,
         key: Key | Sequence[Key],
