@@ -19,7 +19,7 @@ from bireme.kvstore.dist.agreement import Agreement
 from bireme.kvstore.dist.directory import Directory
 from bireme.kvstore.dist.entry import DistEntry
 from bireme.kvstore.dist.options import DistOptions
-from bireme.kvstore.dist.receiving import Receipt
+from bireme.kvstore.dist.preparing import Preparer, outs_of, receipts_of
 from bireme.kvstore.dist.routine import Routines
 from bireme.kvstore.dist.rows import as_rows, pull_rows
 from bireme.kvstore.dist.sending import Sender
@@ -101,7 +101,13 @@ class DistStore(KVStore):
             client, self._directory, self._agreement, start.config, options.delay_compensation
         )
         self._sender = Sender(bank)
-        self._routines = Routines(min(_BUNDLE_BYTES, start.config.bundle_bytes))
+        self._preparer = Preparer(
+            self._found,
+            self._refuse_closed,
+            self._sender,
+            self._optimizer,
+            Routines(min(_BUNDLE_BYTES, start.config.bundle_bytes)),
+        )
         self.tables = StoreTables(self, client, self._directory, self._agreement, start.config)
         """The tables on the servers; :meth:`table` makes one."""
         self._on_close = on_close
@@ -173,8 +179,8 @@ class DistStore(KVStore):
     def push(self, key: Key | Sequence[Key], value: Values, priority: int = 0) -> None:
         """Send ``value`` to the servers; returns when it has been copied."""
         priority = calls.checked_priority(priority)
-        entries, pushes = self._pushes(key, value)
-        items = self._items(entries, pushes, borrow=False)
+        entries, pushes = self._preparer.pushes(key, value)
+        items = self._preparer.items(entries, pushes, borrow=False)
         self._client.push(items, self._limits.push_timeout_s, priority=priority)
 
     def pull(
@@ -194,7 +200,7 @@ class DistStore(KVStore):
                     values[entry.key] = as_rows(values[entry.key])
             return [values[each] for each in keys] if is_list else values[keys[0]]
         targets = calls.pulls(entries, keys, is_list, out)
-        self._pull(_targets(entries, targets), priority)
+        self._pull(outs_of(entries, targets), priority)
         return None
 
     def pushpull(
@@ -206,7 +212,7 @@ class DistStore(KVStore):
     ) -> None:
         """Push ``value``, then write the result into ``out`` (into ``value`` when ``None``)."""
         priority = calls.checked_priority(priority)
-        work = self._prepared(key, value, out)
+        work = self._preparer.pushpull(key, value, out)
         self._client.pushpull(
             work.items,
             work.places,
@@ -258,7 +264,7 @@ class DistStore(KVStore):
         weight: float,
         mean: bool,
     ) -> Pending:
-        work = self._prepared(key, value, out)
+        work = self._preparer.pushpull(key, value, out)
         ticket = self._client.begin_pushpull(
             work.items,
             work.places,
@@ -451,72 +457,10 @@ class DistStore(KVStore):
         keys, is_list = to_keys(key)
         return keys, is_list, self._directory.find(keys)
 
-    def _pushes(
-        self, key: Key | Sequence[Key], value: Values
-    ) -> tuple[list[DistEntry], list[Push[DistEntry]]]:
-        keys, is_list, entries = self._found(key)
-        pushes = calls.pushes(entries, keys, is_list, value)
-        for push in pushes:
-            self._sender.check(push)
-        self._optimizer.refresh()
-        self._optimizer.check(pushes)
-        return entries, pushes
-
-    def _prepared(
-        self, key: Key | Sequence[Key], value: Values, out: Values | None
-    ) -> "_Work":
-        """Return what a pushpull sends, and where its results go."""
-        self._refuse_closed()
-        target = value if out is None else out
-        work = self._repeated(key, value, target)
-        if work is not None:
-            return work
-        entries, pushes = self._pushes(key, value)
-        keys, is_list = to_keys(key)
-        targets = calls.pulls(entries, keys, is_list, target)
-        if len(keys) == len(entries):
-            self._routines.add(entries)
-        items = self._items(entries, pushes, borrow=_may_borrow(pushes, targets))
-        receipts, places = _receipts(_targets(entries, targets))
-        return _Work(items, places, [], [receipt.finish for receipt in receipts])
-
-    def _repeated(
-        self, key: Key | Sequence[Key], value: Values, target: Values
-    ) -> "_Work | None":
-        """Return the work of keys that were pushed together before; ``None`` if it is not so."""
-        if self._sender.compresses:
-            return None
-        keys: object = key
-        values: object = value
-        targets: object = target
-        if isinstance(key, (str, int)):
-            keys, values, targets = [key], [value], [target]
-        if not (isinstance(values, (list, tuple)) and isinstance(targets, (list, tuple))):
-            return None
-        routine = self._routines.find(keys)
-        exchange = None if routine is None else routine.exchange(values, targets)
-        if routine is None or exchange is None:
-            return None
-        self._optimizer.refresh()
-        self._optimizer.check(routine.pushes)
-        bunches, landing = exchange
-        written = partial(torch.autograd.graph.increment_version, targets)
-        return _Work([], landing, bunches, [written])
-
-    def _items(
-        self, entries: Sequence[DistEntry], pushes: Sequence[Push[DistEntry]], *, borrow: bool
-    ) -> list[PushItem]:
-        with torch.no_grad():
-            return [
-                item
-                for entry, push in zip(entries, pushes, strict=True)
-                for item in self._sender.items(entry, push, borrow=borrow)
-            ]
-
     def _pull(
         self, targets: Sequence[tuple[DistEntry, Sequence[torch.Tensor]]], priority: int
     ) -> None:
-        receipts, places = _receipts(targets)
+        receipts, places = receipts_of(targets)
         self._client.pull(places, self._limits.pull_timeout_s, priority=priority)
         for receipt in receipts:
             receipt.finish()
@@ -529,48 +473,3 @@ class DistStore(KVStore):
                 f"this process was forked from the worker, process {self._process}, and cannot use "
                 "its links to the job; use the store there only"
             )
-
-
-class _Work(NamedTuple):
-    """One pushpull, ready to go."""
-
-    items: list[PushItem]
-    places: Mapping[Slot, Place]
-    bunches: list[tuple[Bunch, Parcel]]
-    endings: Sequence[Callable[[], None]]
-
-    def finish(self) -> None:
-        """Do what is left when the results have come."""
-        for end in self.endings:
-            end()
-
-
-def _targets(
-    entries: Sequence[DistEntry], pulls: Sequence[Pull[DistEntry]]
-) -> list[tuple[DistEntry, Sequence[torch.Tensor]]]:
-    return [(entry, pull.outs) for entry, pull in zip(entries, pulls, strict=True)]
-
-
-def _may_borrow(pushes: Sequence[Push[DistEntry]], pulls: Sequence[Pull[DistEntry]]) -> bool:
-    """Return whether values may be sent from the caller's memory while results are written.
-
-    A part of a key is written when that part has been sent and summed, so a result may replace its
-    own value, but not share memory with any other.
-    """
-    in_place = all(
-        len(push.values) == len(pull.outs) == 1 and push.values[0] is pull.outs[0]
-        for push, pull in zip(pushes, pulls, strict=True)
-    )
-    outs = [out for pull in pulls for out in pull.outs]
-    values = [] if in_place else [value for push in pushes for value in push.values]
-    return not any(each.is_sparse for each in values) and are_disjoint([*values, *outs])
-
-
-def _receipts(
-    targets: Sequence[tuple[DistEntry, Sequence[torch.Tensor]]],
-) -> tuple[list[Receipt], dict[Slot, Place]]:
-    receipts = [Receipt(entry, outs) for entry, outs in targets]
-    places: dict[Slot, Place] = {}
-    for receipt in receipts:
-        places |= receipt.places()
-    return receipts, places
