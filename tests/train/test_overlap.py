@@ -7,7 +7,9 @@ import pickle
 
 import pytest
 import torch
-from tests.train.overlapping import assert_same, loss_of, net, params_of, train
+from tests.integration.jobs import run_threads
+from tests.train.overlapping import assert_same, batch, loss_of, net, params_of, train
+from torch.nn import functional
 
 import bireme
 from bireme.errors import ConfigError, StateError
@@ -461,8 +463,6 @@ def test_several_replicas():
             assert all(map(torch.equal, *found))
             return found[0]
 
-    from tests.integration.jobs import run_threads
-
     runs = [run_threads(2, 2, lambda s, o=o: work(s, o), slice_bytes=256) for o in (False, True)]
     for found in (*runs[0], *runs[1]):
         assert all(map(torch.equal, found, runs[0][0]))
@@ -489,3 +489,24 @@ def test_without_overlap_the_calls_change_nothing():
         return params_of(model)
 
     assert_same(work)
+
+
+def test_a_module_with_unequal_contexts():
+    def work(session, overlap):
+        with session.store("dist_sync") as store:
+            model = net(3)
+            module = bireme.Module(
+                model,
+                lambda out, targets: functional.cross_entropy(out.flatten(0, 1), targets.flatten()),
+                ["cpu(0)", "cpu(1)"],
+                [2, 1],
+                overlap=overlap,
+            )
+            batches = [batch(store.rank, step, 6 + store.rank) for step in range(4)]
+            module.fit(batches, num_epoch=2, kvstore=store, optimizer="adam", eval_metric=None)
+            module.trainer.close()
+            return params_of(module.net)
+
+    runs = [run_threads(2, 2, lambda s, o=o: work(s, o), slice_bytes=256) for o in (False, True)]
+    for found in (*runs[0], *runs[1]):
+        assert all(map(torch.equal, found, runs[0][0]))

@@ -4,7 +4,7 @@
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,14 +64,29 @@ class Computing:
         """The net of each context."""
         return [replica.net for replica in self.replicas]
 
-    def train(self, data: nested.Nested, label: nested.Nested, *, want_pred: bool) -> Step:
+    def train(
+        self,
+        data: nested.Nested,
+        label: nested.Nested,
+        *,
+        want_pred: bool,
+        begin: Callable[[Sequence[int]], None] | None = None,
+    ) -> Step:
         """Add the gradients of one batch to those of every replica that gets a share.
+
+        Args:
+            data: Of the batch.
+            label: Of the batch.
+            want_pred: Also collect what the net returned.
+            begin: Told the samples of each replica before any of them begins.
 
         Raises:
             ConfigError: The batch has no samples, or its parts differ in batch size.
         """
         num_samples, sizes = self._sizes((data, label), "batch")
         slices = _cut((data, label), sizes)
+        if begin is not None:
+            begin(sizes)
         done = self.replicas.run(self._train_slice, slices, measured=self.shares.measures)
         self.shares.record(sizes, [0.0 if each is None else each.seconds for each in done])
         self._counts = [count + size for count, size in zip(self._counts, sizes, strict=True)]

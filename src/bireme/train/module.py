@@ -74,6 +74,8 @@ class Module:
         compression: Gradient compression of the trainer's store, as for
             :meth:`bireme.kvstore.KVStore.set_gradient_compression`.
         amp_dtype: ``torch.bfloat16`` computes in mixed precision under ``torch.autocast``.
+        overlap: Exchange gradients and weights while the contexts compute, as
+            :class:`~bireme.train.trainer.Trainer` does; for stores on servers.
 
     Raises:
         ConfigError: An argument is not as above, or a context does not exist here.
@@ -100,6 +102,7 @@ class Module:
         *,
         compression: Mapping[str, object] | Compressor | None = None,
         amp_dtype: torch.dtype | None = None,
+        overlap: bool = False,
     ) -> None:
         if not isinstance(net, nn.Module):
             raise ConfigError(f"net must be a torch.nn.Module, got {net!r:.80}")
@@ -110,6 +113,7 @@ class Module:
         replicas = contexts.Replicas(net, loss, found)
         self._computing = computing.Computing(replicas, shares, amp_dtype)
         self._compression = compression
+        self._overlap = overlap
         self._sizes: Sequence[int] | None = None
         self._shared: tuple[object, Any] | None = None
         self._keeper = resuming.TrainingKeeper()
@@ -166,7 +170,9 @@ class Module:
         """
         self._keeper.prepare(
             self._computing.nets,
-            resuming.Request(kvstore, optimizer, optimizer_params, self._compression),
+            resuming.Request(
+                kvstore, optimizer, optimizer_params, self._compression, self._overlap
+            ),
         )
 
     def forward_backward(self, batch: Any, *, want_pred: bool = True) -> computing.Step:
@@ -186,7 +192,8 @@ class Module:
         self._need_loss()
         trainer.zero_grad()
         self._sizes = None
-        step = self._computing.train(data, label, want_pred=want_pred)
+        begin = trainer.begin if self._overlap else None
+        step = self._computing.train(data, label, want_pred=want_pred, begin=begin)
         self._sizes = step.sizes
         return step
 

@@ -36,6 +36,7 @@ class Request:
     optimizer: OptimizerLike | None = None
     optimizer_params: Mapping[str, Any] | None = None
     compression: Mapping[str, object] | Compressor | None = None
+    overlap: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,7 @@ class TrainingKeeper:
             choice.kvstore,
             optimizer_params=None if choice.params is None else dict(choice.params),
             compression=request.compression,
+            overlap=request.overlap,
         )
         described = _described(choice, trainer)
         try:
