@@ -112,7 +112,8 @@ def test_a_very_slow_context_stays_measurable_and_comes_back():
     balancer = Balancer(2)
     run(balancer, steady([1000, 0.01]), 20, batch_size=16)
     assert balancer.sizes(16) == [15, 1]
-    run(balancer, steady([1000, 1000]), 60, batch_size=16)
+    # One sample of a millisecond is a tenth of a measurement.
+    run(balancer, steady([1000, 1000]), 400, batch_size=16)
     assert balancer.sizes(16) == [8, 8]
 
 
@@ -132,6 +133,8 @@ def test_a_context_without_samples_learns_nothing():
         {"num_contexts": 2, "smoothing": 1.5},
         {"num_contexts": 2, "tolerance": 0},
         {"num_contexts": 2, "warmup_steps": -1},
+        {"num_contexts": 2, "least_s": -1.0},
+        {"num_contexts": 2, "least_s": math.inf},
     ],
 )
 def test_bad_arguments_are_refused(arguments):
@@ -142,3 +145,34 @@ def test_bad_arguments_are_refused(arguments):
 def test_a_record_needs_one_entry_per_context():
     with pytest.raises(ConfigError, match="2 contexts, got 1 sizes"):
         Balancer(2).record([1], [1.0])
+
+
+def hiccups(step_s, seed):
+    """Equal contexts whose steps are far shorter than what else the machine does now and then."""
+    generator = random.Random(seed)
+
+    def seconds(sizes):
+        return [step_s * size * math.exp(generator.gauss(0, 0.5)) for size in sizes]
+
+    return seconds
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_noise_of_tiny_steps_moves_nothing_far(seed):
+    history = run(Balancer(2), hiccups(20e-6, seed), 3000, batch_size=8)
+    assert farthest(history[-1], [1, 1]) < 0.15
+    assert max(farthest(shares, [1, 1]) for shares in history) < 0.2
+    # Taken step by step, the same noise moves them much further.
+    history = run(Balancer(2, least_s=0.0), hiccups(20e-6, seed), 3000, batch_size=8)
+    assert max(farthest(shares, [1, 1]) for shares in history) > 0.2
+
+
+def test_short_steps_are_added_up_until_they_make_a_measurement():
+    balancer = Balancer(2, warmup_steps=0, window=1, least_s=0.01)
+    for _ in range(9):
+        balancer.record([3, 1], [0.001, 0.001])
+    assert balancer.speeds == (None, None)
+    for _ in range(2):
+        balancer.record([3, 1], [0.001, 0.001])
+    assert balancer.speeds == (pytest.approx(3000), pytest.approx(1000))
+    assert balancer.shares == pytest.approx((0.75, 0.25))

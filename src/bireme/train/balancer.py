@@ -17,18 +17,21 @@ __all__ = ("Balancer",)
 class Balancer:
     """Sets the share of each context to its measured speed, and keeps it there.
 
-    Each context's samples/second pass a median of the last ``window`` steps, against single
-    slow steps, and then an exponential average. Shares change when one of them is more than
-    ``tolerance`` away from the speeds, and then all are set to the speeds exactly, so noise
-    below the tolerance moves nothing. The measured speed of a context rises more slowly than its
-    share, which makes every correction smaller than the one before: shares do not oscillate.
+    Steps are added up until they have taken ``least_s``: the time of a shorter one says more about
+    the machine's other work than about the context. Each context's samples/second pass a median of
+    the last ``window`` such measurements, against single slow ones, and then an exponential
+    average. Shares change when one of them is more than ``tolerance`` away from the speeds, and
+    then all are set to the speeds exactly, so noise below the tolerance moves nothing. The measured
+    speed of a context rises more slowly than its share, which makes every correction smaller than
+    the one before: shares do not oscillate.
 
     Args:
         num_contexts: Number of contexts, >= 1.
         warmup_steps: First steps to ignore: they allocate memory and pick algorithms.
-        window: Steps in the median, >= 1; also the steps before the first change.
+        window: Measurements in the median, >= 1; also those before the first change.
         smoothing: Weight of the newest median in the average, in (0, 1].
         tolerance: Greatest relative distance of a share from the measured speeds, > 0.
+        least_s: Seconds that make a measurement, >= 0; 0 takes every step as one.
 
     Raises:
         ConfigError: An argument is out of range.
@@ -52,17 +55,24 @@ class Balancer:
         window: int = 5,
         smoothing: float = 0.2,
         tolerance: float = 0.05,
+        least_s: float = 0.01,
     ) -> None:
         if num_contexts < 1 or warmup_steps < 0 or window < 1:
             raise ConfigError("a balancer needs num_contexts >= 1, warmup_steps >= 0, window >= 1")
         if not 0 < smoothing <= 1 or not tolerance > 0:
             raise ConfigError("a balancer needs 0 < smoothing <= 1 and tolerance > 0")
+        if not 0 <= least_s < math.inf:
+            raise ConfigError(f"a balancer needs a finite least_s >= 0, got {least_s}")
         self._recent = [deque[float](maxlen=window) for _ in range(num_contexts)]
         self._seen = [0] * num_contexts
+        self._warm = [0] * num_contexts
+        self._begun = [(0, 0.0)] * num_contexts
+        """Samples and seconds that are not enough for a measurement yet."""
         self._speeds: list[float | None] = [None] * num_contexts
         self._shares = [1 / num_contexts] * num_contexts
         self._warmup_steps, self._window = warmup_steps, window
         self._smoothing, self._tolerance = smoothing, tolerance
+        self._least_s = least_s
 
     @property
     def shares(self) -> tuple[float, ...]:
@@ -99,17 +109,26 @@ class Balancer:
             )
         for index, (size, duration_s) in enumerate(zip(sizes, seconds, strict=True)):
             if size > 0 and duration_s > 0:
-                self._measure(index, size / duration_s)
+                self._add(index, size, duration_s)
         self._adjust()
+
+    def _add(self, index: int, size: int, duration_s: float) -> None:
+        self._warm[index] += 1
+        if self._warm[index] <= self._warmup_steps:
+            return
+        samples, measured_s = self._begun[index]
+        samples, measured_s = samples + size, measured_s + duration_s
+        self._begun[index] = samples, measured_s
+        if measured_s >= self._least_s:
+            self._begun[index] = 0, 0.0
+            self._measure(index, samples / measured_s)
 
     def _measure(self, index: int, speed: float) -> None:
         self._seen[index] += 1
-        if self._seen[index] <= self._warmup_steps:
-            return
         recent, before = self._recent[index], self._speeds[index]
         recent.append(speed)
         middle = statistics.median(recent)
-        settled = self._seen[index] > self._warmup_steps + self._window
+        settled = self._seen[index] > self._window
         weight = self._smoothing if settled else 1.0
         self._speeds[index] = middle if before is None else before + weight * (middle - before)
 
