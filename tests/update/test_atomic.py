@@ -63,6 +63,21 @@ def test_all_that_cannot_be_written_is_refused_alike(tmp_path, monkeypatch, name
     assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
 
 
+def test_what_is_no_regular_file_is_left_alone(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(FileError, match="no regular file"):
+        atomic.write(pipe, b"two")
+    assert pipe.is_fifo()
+    assert os.listdir(tmp_path) == ["pipe"]
+
+
+@pytest.mark.parametrize("path", [None, 3, b"x", "a\0b", ["x"]])
+def test_what_is_no_path_is_refused(path):
+    with pytest.raises(ConfigError, match="a path is text"):
+        atomic.write(path, b"two")
+
+
 KILLED = """
 import os, signal, sys
 from bireme.update import atomic

@@ -17,13 +17,13 @@ __all__ = ("Balancer",)
 class Balancer:
     """Sets the share of each context to its measured speed, and keeps it there.
 
-    Steps are added up until they have taken ``least_s``: the time of a shorter one says more about
-    the machine's other work than about the context. Each context's samples/second pass a median of
-    the last ``window`` such measurements, against single slow ones, and then an exponential
-    average. Shares change when one of them is more than ``tolerance`` away from the speeds, and
-    then all are set to the speeds exactly, so noise below the tolerance moves nothing. The measured
-    speed of a context rises more slowly than its share, which makes every correction smaller than
-    the one before: shares do not oscillate.
+    Steps are added up until some context has taken ``least_s``: times of shorter ones say more
+    about the machine's other work than about the contexts. Each context's samples/second pass a
+    median of the last ``window`` such measurements, against single slow ones, and then an
+    exponential average. Shares change when one of them is more than ``tolerance`` away from the
+    speeds, and then all are set to the speeds exactly, so noise below the tolerance moves nothing.
+    The measured speed of a context rises more slowly than its share, which makes every correction
+    smaller than the one before: shares do not oscillate.
 
     Args:
         num_contexts: Number of contexts, >= 1.
@@ -110,18 +110,22 @@ class Balancer:
         for index, (size, duration_s) in enumerate(zip(sizes, seconds, strict=True)):
             if size > 0 and duration_s > 0:
                 self._add(index, size, duration_s)
-        self._adjust()
+        if max(measured_s for _, measured_s in self._begun) >= self._least_s:
+            self._measure_all()
+            self._adjust()
 
     def _add(self, index: int, size: int, duration_s: float) -> None:
         self._warm[index] += 1
         if self._warm[index] <= self._warmup_steps:
             return
         samples, measured_s = self._begun[index]
-        samples, measured_s = samples + size, measured_s + duration_s
-        self._begun[index] = samples, measured_s
-        if measured_s >= self._least_s:
-            self._begun[index] = 0, 0.0
-            self._measure(index, samples / measured_s)
+        self._begun[index] = samples + size, measured_s + duration_s
+
+    def _measure_all(self) -> None:
+        for index, (samples, measured_s) in enumerate(self._begun):
+            if samples:
+                self._measure(index, samples / measured_s)
+        self._begun = [(0, 0.0)] * len(self._begun)
 
     def _measure(self, index: int, speed: float) -> None:
         self._seen[index] += 1

@@ -6,12 +6,24 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import IO
 
-from bireme.errors import FileError
+from bireme.errors import ConfigError, FileError
 
-__all__ = ("TEMPORARY", "write")
+__all__ = ("TEMPORARY", "path_of", "write")
 
 TEMPORARY = ".states-{token}.tmp"
 """What a file is called while it is written; only a process that was killed leaves one behind."""
+
+
+def path_of(path: object) -> str:
+    """Return a path as text.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(name, str) or "\0" in name:
+        raise ConfigError(f"a path is text or a pathlib.Path, got {path!r:.60}")
+    return name
 
 
 def write(path: str | os.PathLike[str], content: bytes | Callable[[IO[bytes]], object]) -> None:
@@ -29,9 +41,12 @@ def write(path: str | os.PathLike[str], content: bytes | Callable[[IO[bytes]], o
         A reader sees the old file or the whole new one, also after a crash. The file has the
         permissions that ``open`` gives a new file.
     """
-    name = os.fspath(path)
+    name = path_of(path)
     if not os.path.basename(name) or os.path.isdir(name):
         raise FileError(f"cannot write {name!r}: it names no file; add a file name")
+    if os.path.exists(name) and not os.path.isfile(name):
+        # A device or a pipe would be replaced by the new file.
+        raise FileError(f"cannot write {name!r}: it is no regular file")
     folder = os.path.dirname(os.path.abspath(name))
     # Neither tempfile nor safetensors makes the file: nobody else could read what they make.
     temporary = os.path.join(folder, TEMPORARY.format(token=secrets.token_hex(8)))

@@ -39,7 +39,8 @@ def names_folder(path: str | os.PathLike[str]) -> bool:
         >>> names_folder("no/such/"), names_folder("no/such")
         (True, False)
     """
-    return os.fspath(path).endswith(("/", os.sep)) or os.path.isdir(path)
+    name = atomic.path_of(path)
+    return name.endswith(("/", os.sep)) or os.path.isdir(name)
 
 
 def new_token() -> str:

@@ -159,7 +159,7 @@ def read(path: str | os.PathLike[str]) -> Content:
         DataError: It is truncated, corrupt, or of another format.
         OSError: It cannot be read.
     """
-    name = os.fspath(path)
+    name = atomic.path_of(path)
     try:
         if os.path.isdir(name):
             optimizer, numbers, states = state_folders.read(name, lambda part: _file(part).states)

@@ -5,7 +5,7 @@ import torch
 from tests.integration.jobs import run_threads
 from tests.update import custom
 
-from bireme.errors import ConfigError, StateError, UnsupportedError
+from bireme.errors import ConfigError, JobError, StateError, UnsupportedError
 from bireme.kvstore import OptimizerSpec
 
 
@@ -229,3 +229,21 @@ def test_a_push_does_not_wait_for_another_threads_change():
         assert store.pull("a").item() == -1.5
 
     alone(work)
+
+
+def test_a_path_that_is_none_and_unforeseen_errors_reach_every_worker():
+    def work(store):
+        store.init("a", torch.zeros(1))
+        store.set_optimizer(OptimizerSpec("sgd", {"lr": 1.0}))
+        for call in (store.save_optimizer_states, store.load_optimizer_states):
+            with pytest.raises(ConfigError, match="a path is text"):
+                call(None)
+        with pytest.raises(JobError, match="ZeroDivisionError: by zero"):
+            store._optimizer._rank_0_does(fail)
+        store.push("a", torch.ones(1))
+        assert store.pull("a").item() == -2.0
+
+    def fail():
+        raise ZeroDivisionError("by zero")
+
+    alone(work, num_workers=2)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from bireme.errors import BiremeError, StateError
+from bireme.errors import BiremeError, JobError, StateError
 from bireme.kvstore.base import Key
 from bireme.kvstore.calls import Push
 from bireme.kvstore.dist import server_states
@@ -220,6 +220,10 @@ class ServerOptimizer:
                 work()
             except (BiremeError, OSError) as refusal:
                 error = refusal
+            except Exception as failure:
+                # The others wait to be told; what went wrong here is the cause of this error.
+                error = JobError(f"{type(failure).__name__}: {failure}")
+                error.__cause__ = failure
         self._agreement.share_outcome(error)
 
     def _scatter(self, source: str, states: Mapping[Key, Mapping[str, object]]) -> None:
