@@ -23,6 +23,7 @@ class Worker:
     def __init__(self, store: DistStore) -> None:
         self.store = store
         self.cases: dict[str, tuple[list[int], list[torch.Tensor], list[torch.Tensor]]] = {}
+        self.seeds: dict[str, int] = {}
         self.next_key = 0
 
     def prepare(self, name: str, sizes: list[int], seed: int) -> dict[str, object]:
@@ -34,6 +35,7 @@ class Worker:
         outs = [torch.zeros(size) for size in sizes]
         self.store.init(keys, outs)
         self.cases[name] = (keys, grads, outs)
+        self.seeds[name] = seed
         return {"seconds": 0.0}
 
     def pushpull(self, name: str, rounds: int) -> dict[str, object]:
@@ -44,6 +46,19 @@ class Worker:
         for _ in range(rounds):
             self.store.pushpull(keys, grads, outs)
         return {"seconds": (time.perf_counter() - start_s) / rounds}
+
+    def total(self, name: str) -> dict[str, object]:
+        """Return the sum over what the last pushpull brought back."""
+        return {"sum": sum(float(out.double().sum()) for out in self.cases[name][2])}
+
+    def expected(self, name: str) -> dict[str, object]:
+        """Return that sum, from what every worker is known to have pushed."""
+        total = 0.0
+        for rank in range(self.store.num_workers):
+            generator = torch.Generator().manual_seed(self.seeds[name] + rank)
+            for grad in self.cases[name][1]:
+                total += float(torch.randn(grad.numel(), generator=generator).double().sum())
+        return {"sum": total}
 
     def counts(self) -> dict[str, object]:
         """Return how many messages this worker has sent and received so far."""
@@ -60,6 +75,8 @@ def main() -> None:
         "prepare": worker.prepare,
         "pushpull": worker.pushpull,
         "counts": worker.counts,
+        "total": worker.total,
+        "expected": worker.expected,
     }
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(sys.argv[1])

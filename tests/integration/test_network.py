@@ -1,0 +1,79 @@
+"""Jobs on machines of their own, with links of a known speed: network namespaces.
+
+Needs root and the system's ``ip`` and ``tc``; skipped elsewhere.
+"""
+
+import subprocess
+import sys
+
+import pytest
+from tests.integration.jobs import ROOT
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import net_job
+import netns
+
+SIZE = 250_000
+SIZE_BYTES = 4 * SIZE
+
+missing = netns.missing()
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(missing), reason=f"no network namespaces here: {missing}"),
+]
+
+
+def namespaces():
+    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True)
+    return {line.split()[0] for line in listed.stdout.splitlines()}
+
+
+@pytest.mark.timeout(300)
+def test_links_carry_what_the_shares_say():
+    before = namespaces()
+    with netns.cluster([200.0] * 4) as net:
+        workers, servers = net.hosts[:3], net.hosts
+        script = ROOT / "benchmarks" / "bireme_dist.py"
+        with net_job.bireme_job(workers, servers, script) as job:
+            job.ask("prepare", name="a", sizes=[SIZE], seed=1)
+            job.ask("pushpull", name="a", rounds=1)
+            start = net.counts()
+            job.ask("pushpull", name="a", rounds=4)
+            passed = [new.since(old) for old, new in zip(start, net.counts(), strict=True)]
+            (total,) = {answer["sum"] for answer in job.ask("total", name="a")}
+            assert total == pytest.approx(job.ask("expected", name="a")[0]["sum"], rel=1e-5)
+    assert namespaces() == before
+    # n = 3, k = 1: 2 n (n - 1) / (n^2 + k n - 2 k) of the value crosses every link, each way.
+    wanted = 4 * SIZE_BYTES * 12 / 10
+    for each in passed:
+        for number in each:
+            assert wanted * 0.93 < number < wanted * 1.10
+
+
+def test_a_cluster_is_gone_after_an_error_and_what_ran_there_has_ended():
+    before = namespaces()
+    left = []
+
+    def fail():
+        with netns.cluster([100.0]) as net:
+            left.append(net.hosts[0].start(["sleep", "100"]))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert left[0].wait(10) != 0
+    assert namespaces() == before
+
+
+def test_what_a_killed_process_left_is_removed_later():
+    code = (
+        "import os, sys; sys.path.insert(0, 'benchmarks'); import netns\n"
+        "with netns.cluster([100.0]): os.kill(os.getpid(), 9)"
+    )
+    before = namespaces()
+    killed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False)
+    assert killed.returncode == -9
+    assert namespaces() != before
+    assert netns.remove_leftovers() == 2
+    assert namespaces() == before
