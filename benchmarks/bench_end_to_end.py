@@ -10,7 +10,7 @@ the same on both sides, and is printed beside.
 
 Needs root; ``--plot`` needs matplotlib (the ``bench`` extra). Usage::
 
-    python benchmarks/bench_end_to_end.py --plot docs/end_to_end.png
+    chrt -r 5 python benchmarks/bench_end_to_end.py --plot docs/end_to_end.png
 """
 
 import argparse
@@ -97,6 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--models", nargs="+", choices=sorted(BATCH), default=list(BATCH))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=2, help="steps of a variant in its turn")
+    parser.add_argument("--mtu", type=int, default=9000, help="largest packet; see netns.py")
     parser.add_argument("--plot", help="write a plot to this file")
     arguments = parser.parse_args(argv)
     console = Console(width=120)
@@ -107,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     results: dict[str, dict[str, float]] = {}
     try:
         with contextlib.ExitStack() as stack:
-            net = stack.enter_context(cluster([arguments.rate] * NUM_HOSTS))
+            net = stack.enter_context(cluster([arguments.rate] * NUM_HOSTS, arguments.mtu))
             sides = {
                 "ours": stack.enter_context(
                     bireme_job(net.hosts, net.hosts, HERE / "e2e_bireme.py")

@@ -17,13 +17,18 @@ class Worker:
 
     def __init__(self, store: kvstore.KVStore) -> None:
         self.store = store
+        self.trainer: Trainer | None = None
 
     def prepare(self, name: str, batch_size: int) -> dict[str, object]:
         """Make a model and its batches."""
+        if self.trainer is not None:
+            self.close()
         self.model = models.make(name)
         self.batches = models.batches(self.store.rank, batch_size)
         inner = torch.optim.SGD(self.model.parameters(), lr=models.LR, momentum=0.9)
-        self.trainer = Trainer(self.model, inner, kvstore=self.store)
+        self.store = kvstore.create("dist_sync")
+        # As DDP does: gradients leave while the backward pass runs.
+        self.trainer = Trainer(self.model, inner, kvstore=self.store, overlap=True)
         return {"parameters": sum(each.numel() for each in self.model.parameters())}
 
     def steps(self, variant: str, count: int) -> dict[str, object]:
@@ -35,7 +40,14 @@ class Worker:
                 self.model, self.trainer, self.batches[number % len(self.batches)]
             ),
             count,
+            self.trainer.synchronize,
         )
+
+    def close(self) -> None:
+        """Give up the model and its store."""
+        assert self.trainer is not None
+        self.trainer.close()
+        self.store.close()
 
 
 def main() -> None:
@@ -44,6 +56,7 @@ def main() -> None:
     store = kvstore.create("dist_sync")
     worker = Worker(store)
     models.serve(store.rank, {"prepare": worker.prepare, "steps": worker.steps})
+    worker.close()
     store.close()
 
 

@@ -92,14 +92,17 @@ def step(
     loss = nn.functional.cross_entropy(model(images), labels)
     loss.backward()
     optimizer.step()
-    return float(loss)
+    return float(loss.detach())
 
 
-def timed(work: Callable[[int], float], steps: int) -> dict[str, object]:
+def timed(
+    work: Callable[[int], float], steps: int, finish: Callable[[], object] = lambda: None
+) -> dict[str, object]:
     """Return the seconds that each step took, the mean of ``steps``, and the last loss."""
     start_s, loss = time.perf_counter(), 0.0
     for number in range(steps):
         loss = work(number)
+    finish()
     return {"seconds": (time.perf_counter() - start_s) / steps, "loss": loss}
 
 
