@@ -8,7 +8,7 @@ All processes share this machine's processors. So batches are small: the network
 computing shall be what a step waits for, as on fast machines with a slow network. Computing is
 the same on both sides, and is printed beside.
 
-Needs root; ``--plot`` needs matplotlib (the ``bench`` extra). Usage::
+Needs root; ``--plot`` needs matplotlib (the ``docs`` extra). Usage::
 
     chrt -r 5 python benchmarks/bench_end_to_end.py --plot docs/end_to_end.png
 """
