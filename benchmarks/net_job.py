@@ -33,6 +33,7 @@ class Line:
 
     def __init__(self, connection: socket.socket) -> None:
         connection.settimeout(300)
+        self._connection = connection
         self._lines = connection.makefile("rw")
         self.rank = int(json.loads(self._lines.readline())["rank"])
 
@@ -49,6 +50,7 @@ class Line:
     def close(self) -> None:
         """Let the worker end."""
         self._lines.close()
+        self._connection.close()
 
 
 class Job:
@@ -62,6 +64,12 @@ class Job:
         """Return every worker's answer, by rank."""
         pending = [self._threads.submit(line.ask, case, **params) for line in self._lines]
         return [each.result() for each in pending]
+
+    def close(self) -> None:
+        """Let the workers end."""
+        self._threads.shutdown()
+        for line in self._lines:
+            line.close()
 
     def seconds(self, case: str, **params: Any) -> float:
         """Return the slowest worker's time."""
@@ -144,12 +152,14 @@ def _running(
             for host, env in processes:
                 started.append(host.start([sys.executable, str(script), path], env))
             lines += [_accept(listener, started) for _ in range(num_workers)]
-            yield Job(lines)
-            for line in lines:
-                line.close()
+            job = Job(lines)
+            yield job
+            job.close()
             for process in started:
                 process.wait(60)
         finally:
+            for line in lines:
+                line.close()
             for process in started:
                 if process.poll() is None:
                     process.terminate()
