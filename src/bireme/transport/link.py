@@ -45,8 +45,9 @@ __all__ = ("LinkOwner", "SocketLink")
 _SMALL_BYTES = 2048
 """Up to here fresh memory costs less than what is used again."""
 
-_READS_PER_TURN = 16
-"""After so many reads the poller looks at the other links."""
+_READS_PER_TURN = 4
+"""After so many reads the poller hands on what has come, and looks at the other links: until then
+all of it takes memory."""
 
 
 class LinkOwner(Protocol):
