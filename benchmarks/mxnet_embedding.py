@@ -15,7 +15,7 @@ KEY = "table"
 
 
 class Worker:
-    """Holds the store and a table of zeros."""
+    """Holds the store and a table of ones."""
 
     def __init__(self) -> None:
         self.store = mx.kv.create("dist_sync")
@@ -24,7 +24,7 @@ class Worker:
     def prepare(self, rows: int, dim: int) -> dict:
         """Make the table, whole, and let the servers run SGD."""
         self.shape = (rows, dim)
-        self.store.init(KEY, mx.nd.zeros(self.shape).tostype("row_sparse"))
+        self.store.init(KEY, mx.nd.ones(self.shape).tostype("row_sparse"))
         self.store.set_optimizer(mx.optimizer.SGD(learning_rate=0.1, lazy_update=True))
         return {}
 
