@@ -9,6 +9,7 @@ row-sparse key in ``dist_sync``, whose table must fit its server.
 Usage::
 
     python benchmarks/bench_embedding.py
+    python benchmarks/bench_embedding.py --arithmetic
     python benchmarks/bench_embedding.py --mxnet-python /path/to/mxnet/bin/python
 """
 
@@ -120,6 +121,50 @@ def plain(num_rows: int, rounds: int) -> list[Seconds]:
     return [medians(rounds, once_of(size)) for size in BATCHES]
 
 
+def arithmetic(num_rows: int, rounds: int) -> Table:
+    """Return what a server's part costs without the wire: rows a second of one core's time."""
+    from bireme.node.tables.index import RowIndex
+    from bireme.node.tables.partial import TablePartial
+    from bireme.node.tables.rows import TableRows
+    from bireme.update import OptimizerSpec
+    from bireme.update.rowwise import RowOptimizer
+    from bireme.wire.tables import TableSpec
+
+    torch.set_num_threads(1)
+    shown = Table(title=f"thousand rows a second of one core, {num_rows} rows of {DIM} float32")
+    for column in ("", *(f"{what} {size}" for what in ("read", "update") for size in BATCHES)):
+        shown.add_column(column, justify="right" if column else "left")
+    shown.add_column("bytes a row", justify="right")
+    for name in ("SGD", "Adagrad", "Adam"):
+        optimizer = RowOptimizer(OptimizerSpec(name, {"lr": 0.1}), DIM, torch.float32)
+        rows = TableRows(TableSpec(dim=DIM))
+        rows.use(optimizer, keep_state=False)
+
+        def update(
+            ids: torch.Tensor, rows: TableRows = rows, rule: RowOptimizer = optimizer
+        ) -> None:
+            index = RowIndex()
+            index.add(ids.numpy())
+            rows.update(TablePartial(index, torch.ones(len(ids), DIM)), rule, 1)
+
+        for ids in torch.arange(num_rows).split(50_000):
+            update(ids)
+        found = []
+        for size in BATCHES:
+            spent = []
+            for number in range(rounds):
+                ids = batch_of(number, size, num_rows)
+                begun_s = time.process_time()
+                rows.read(ids.numpy())
+                read_s = time.process_time()
+                update(ids)
+                spent.append((read_s - begun_s, time.process_time() - read_s))
+            found.append([f"{size / min(each) / 1000:.0f}" for each in zip(*spent, strict=True)])
+        reads, updates = zip(*found, strict=True)
+        shown.add_row(name, *reads, *updates, f"{rows.nbytes / len(rows):.0f}")
+    return shown
+
+
 def mxnet(python: Path, num_servers: int, num_rows: int, rounds: int) -> list[Seconds]:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
@@ -149,7 +194,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--mxnet-python", help="an interpreter that imports MXNet 1.9.1")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--arithmetic", action="store_true", help="a server's part alone")
     args = parser.parse_args(argv)
+    if args.arithmetic:
+        Console().print(arithmetic(args.rows, args.rounds))
+        return 0
     if args.inside:
         inside(args.rows, args.rounds)
         return 0
