@@ -15,6 +15,7 @@ Usage::
 """
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -148,28 +149,33 @@ def draw(results: dict[str, dict[str, list[dict[str, Any]]]], path: Path) -> Non
         for number, (name, runs) in enumerate(models.items()):
             ordered = sorted(runs, key=lambda run: run["seconds"] or float("inf"))
             curve = ordered[len(ordered) // 2]["curve"]
-            seconds, values = zip(*curve, strict=True)
+            seconds = [second for second, _ in curve]
+            values = list(itertools.accumulate((value for _, value in curve), max))
             style = {"sync": "-", "bounded": "--", "async": "-."}.get(
                 name.split()[0].strip(","), ":"
             )
             axis.plot(seconds, values, style, label=name, color=colours[2 * number % 20], lw=1.6)
         axis.axhline(GOAL, color="grey", lw=0.8)
-        axis.set(title=data, xlabel="seconds", ylabel="held-out accuracy", ylim=(0.8, 1.0))
+        axis.set(
+            title=data, xlabel="seconds", ylabel="best held-out accuracy so far", ylim=(0.8, 1.0)
+        )
         axis.grid(alpha=0.3)
-    axes[0][-1].legend(fontsize=8, loc="lower right")
-    figure.tight_layout()
+    names, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(names, labels, fontsize=8, loc="lower center", ncols=4)
+    figure.tight_layout(rect=(0, 0.14, 1, 1))
     path.parent.mkdir(exist_ok=True)
     metadata = {"Date": None} if path.suffix == ".svg" else None
     figure.savefig(path, metadata=metadata, dpi=100)
 
 
-def write_page(tables: dict[str, list[list[str]]], num_seeds: int) -> None:
+def write_page(tables: dict[str, list[list[str]]], num_seeds: int, note: str) -> None:
     """Put the tables between the page's marks."""
     lines = [BEGIN, ""]
     for data, rows in tables.items():
         lines += [f"**{data}**, {num_seeds} seed(s), medians:", ""]
         lines += ["| " + " | ".join(HEAD) + " |", "| " + " | ".join("---" for _ in HEAD) + " |"]
         lines += ["| " + " | ".join(row) + " |" for row in rows] + [""]
+    lines += [note, ""] if note else []
     text = PAGE.read_text()
     before, after = text[: text.index(BEGIN)], text[text.index(END) :]
     PAGE.write_text(before + "\n".join(lines) + after)
@@ -192,6 +198,7 @@ def main() -> None:
     parser.add_argument(
         "--write", action="store_true", help="write docs/consistency.md and its plot"
     )
+    parser.add_argument("--note", default="", help="a sentence for below the page's tables")
     args = parser.parse_args()
     console = Console()
     wanted = args.data or (["digits", "mnist"] if args.mnist_dir else ["digits"])
@@ -222,7 +229,7 @@ def main() -> None:
         draw(results, Path(args.plot))
     if args.write:
         draw(results, IMAGE)
-        write_page(tables, args.seeds)
+        write_page(tables, args.seeds, args.note)
 
 
 if __name__ == "__main__":
