@@ -161,8 +161,8 @@ def draw(results: dict[str, dict[str, list[dict[str, Any]]]], path: Path) -> Non
         )
         axis.grid(alpha=0.3)
     names, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(names, labels, fontsize=8, loc="lower center", ncols=4)
-    figure.tight_layout(rect=(0, 0.14, 1, 1))
+    figure.legend(names, labels, fontsize=8, loc="lower center", ncols=3 * len(results))
+    figure.tight_layout(rect=(0, 0.2 / len(results), 1, 1))
     path.parent.mkdir(exist_ok=True)
     metadata = {"Date": None} if path.suffix == ".svg" else None
     figure.savefig(path, metadata=metadata, dpi=100)
