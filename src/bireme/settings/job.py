@@ -98,7 +98,7 @@ class JobSettings:
     """Bytes of payload in one message at most; more is refused before memory is taken. Only keys
     that are never split come near it."""
     window_bytes: int = field(
-        default=32 << 20, metadata=env("BIREME_WINDOW_BYTES", low=1 << 20, high=1 << 40)
+        default=16 << 20, metadata=env("BIREME_WINDOW_BYTES", low=1 << 20, high=1 << 40)
     )
     """Bytes under way on a link before the receiver must have taken some: what a receiver may
     have to hold for each peer."""
