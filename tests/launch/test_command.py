@@ -43,6 +43,13 @@ def test_every_option():
     assert job.settings.death_policy is DeathPolicy.WAIT
 
 
+def test_a_staleness_reaches_every_process_and_is_checked():
+    job = spec("-n", "1", "--staleness", "3", "true", env={"BIREME_STALENESS": "5"})
+    assert job.settings.to_env()["BIREME_STALENESS"] == "3"
+    with pytest.raises(ConfigError, match="staleness must be >= 0"):
+        spec("-n", "1", "--staleness", "-1", "true")
+
+
 def test_jobs_do_not_share_secrets_or_names():
     one, two = (spec("-n", "1", "true").node_fields for _ in range(2))
     assert one["secret"] != two["secret"]
