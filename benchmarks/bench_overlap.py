@@ -129,9 +129,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--hosts", type=int, default=2)
     parser.add_argument("--rate", type=float, default=200, help="Mbit/s of each link, both ways")
-    parser.add_argument("--batch", type=int, default=32, help="samples of each worker")
-    parser.add_argument("--steps", type=int, default=3, help="in a turn")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--batch", type=int, default=96, help="samples of each worker")
+    parser.add_argument(
+        "--steps", type=int, default=5, help="in a turn; filling and draining the pipeline count"
+    )
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--trace", help="write timelines of all processes beside this file")
     arguments = parser.parse_args()
     try:

@@ -3,7 +3,10 @@
 Reads a file that ``BIREME_TIMELINE`` made, such as one of ``bench_overlap.py --trace``. Needs
 matplotlib (the ``bench`` extra). Usage::
 
-    python benchmarks/draw_timeline.py trace.worker0.json overlap.png --steps 2
+    python benchmarks/draw_timeline.py trace.worker0.json overlap.png \\
+        --rows "without overlap:4:5" "with overlap:6:7"
+
+A row is a title and two steps by number: what lies between their ends is drawn.
 """
 
 import argparse
@@ -18,7 +21,7 @@ Event = dict[str, Any]
 SHADES = {"forward": "#4878a8", "backward": "#7a5195", "wait": "#dddddd", "step": "#e1812c"}
 ROWS = {"compute": 3, "sent": 2, "received": 1}
 LABELS = {
-    "compute": "computes\n(grey: waits)",
+    "compute": "computes\n(grey: waits,\norange: step)",
     "sent": "pushes leave",
     "received": "values arrive",
 }
