@@ -61,4 +61,7 @@ def test_frames_follow_the_slowest_link():
 def test_frames_are_whole_slices_where_no_link_is_stated_or_none_is_used():
     assert frames(job("ab", "c")) == (1 << 20, 1 << 20)
     assert frames(job("aa", "a", {"a": 50})) == (1 << 20, 1 << 20)
-    assert frames(job("ab", "c", {"a": 50}), 4096) == (4096, 1 << 20)
+
+
+def test_smaller_slices_that_were_asked_for_travel_in_bundles_that_follow_the_link():
+    assert frames(job("ab", "c", {"a": 50}), 4096) == (4096, 32768)

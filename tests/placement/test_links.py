@@ -101,7 +101,7 @@ def test_without_a_server_there_is_no_place():
 
 
 @pytest.mark.parametrize(
-    ("mbit", "size"), [(1, 16384), (50, 32768), (200, 131072), (1000, 524288), (100_000, 1 << 20)]
+    ("mbit", "size"), [(1, 32768), (50, 32768), (200, 65536), (1000, 262144), (100_000, 1 << 20)]
 )
 def test_frames_take_some_milliseconds(mbit, size):
     assert frame_bytes(mbit * 1e6 / 8, 1 << 20) == size

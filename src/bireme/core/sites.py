@@ -41,20 +41,21 @@ def with_frames(config: JobConfig, nodes: Iterable[NodeInfo]) -> JobConfig:
 
     Only links whose speed was stated count, and only in a job of several machines.
     """
-    size_bytes = _frame_bytes(nodes, config.slice_bytes)
-    if size_bytes == config.slice_bytes:
-        return config
-    bundle_bytes = min(size_bytes, config.bundle_bytes)
-    return msgspec.structs.replace(config, slice_bytes=size_bytes, bundle_bytes=bundle_bytes)
+    most = _frame_bytes(nodes, max(config.slice_bytes, config.bundle_bytes))
+    return msgspec.structs.replace(
+        config,
+        slice_bytes=min(most, config.slice_bytes),
+        bundle_bytes=min(most, config.bundle_bytes),
+    )
 
 
-def _frame_bytes(nodes: Iterable[NodeInfo], slice_bytes: int) -> int:
+def _frame_bytes(nodes: Iterable[NodeInfo], most: int) -> int:
     by_host = _by_host(nodes)
     speeds = [_speed(each) for each in by_host.values()]
     stated = [speed for speed in speeds if speed]
     if len(by_host) < 2 or not stated:
-        return slice_bytes
-    return frame_bytes(min(stated) * _BYTES_PER_MBIT, slice_bytes)
+        return most
+    return frame_bytes(min(stated) * _BYTES_PER_MBIT, most)
 
 
 def _by_host(nodes: Iterable[NodeInfo]) -> dict[str, list[NodeInfo]]:

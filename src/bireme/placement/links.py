@@ -13,11 +13,11 @@ from bireme.errors import ConfigError
 
 __all__ = ("Site", "Spread", "frame_bytes", "spread")
 
-FRAME_S = 0.005
+FRAME_S = 0.0025
 """How long one frame may occupy a link: short beside a step, so that both directions fill at once
 and urgent frames pass; long beside what a frame costs a processor, some 50 microseconds."""
 
-_LEAST_FRAME_BYTES = 16 << 10
+_LEAST_FRAME_BYTES = 32 << 10
 _HALVINGS = 200
 _NOTHING = 1e-9
 
@@ -89,7 +89,7 @@ def frame_bytes(bytes_per_s: float, most: int) -> int:
 
     Example:
         >>> frame_bytes(50e6 / 8, 1 << 20), frame_bytes(200e6 / 8, 1 << 20), frame_bytes(3e9, 1000)
-        (32768, 131072, 1000)
+        (32768, 65536, 1000)
     """
     wanted = max(_LEAST_FRAME_BYTES, bytes_per_s * FRAME_S)
     return min(most, 1 << round(math.log2(wanted)))
