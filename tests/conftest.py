@@ -9,6 +9,8 @@ settings.load_profile("bireme")
 
 # Programs that jobs run, not tests: importing them would start their work.
 collect_ignore_glob = [
+    "integration/forking.py",
+    "integration/loading.py",
     "integration/script.py",
     "integration/optimizer_script.py",
     "integration/watched.py",
