@@ -149,7 +149,7 @@ def test_a_mistake_is_named(refusal, arguments, says):
 @pytest.mark.parametrize(
     ("arguments", "least"),
     [
-        (("--kv-store", "dist_bounded", "--staleness", 2, "--lr", 0.02), 0.9),
+        (("--kv-store", "dist_bounded", "--staleness", 2, "--lr", 0.02), 0.8),
         (
             (
                 "--kv-store",

@@ -23,10 +23,13 @@ def test_signals_are_taken_in_order():
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_handlers_are_given_back(signum):
-    before = signal.getsignal(signum)
-    with SignalInbox():
-        assert signal.getsignal(signum) != before
-    assert signal.getsignal(signum) == before
+    outside = signal.signal(signum, signal.default_int_handler)
+    try:
+        with SignalInbox():
+            assert signal.getsignal(signum) != signal.default_int_handler
+        assert signal.getsignal(signum) == signal.default_int_handler
+    finally:
+        signal.signal(signum, outside)
 
 
 def test_what_nohup_ignores_stays_ignored():

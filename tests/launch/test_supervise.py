@@ -211,6 +211,19 @@ def test_ctrl_c_while_a_failure_settles_hurries_it():
     assert finish(end_all(run, 1.3, KILLED)) == 3
 
 
+@pytest.mark.parametrize("is_interrupted", [True, False])
+def test_the_last_end_at_the_limit_leaves_nobody_to_kill(is_interrupted):
+    run = job()
+    if is_interrupted:
+        run.handle(Interrupted(signal.SIGTERM), 1.0)
+    for node in NODES[1:]:
+        run.handle(Exited(node, GOOD), 1.0)
+    limit_s = run.next_deadline_s()
+    assert limit_s is not None
+    actions = run.handle(Exited(SCHEDULER, GOOD), limit_s)
+    assert [type(action) for action in actions] == [Finish]
+
+
 EVENTS = st.one_of(
     st.builds(
         Exited,

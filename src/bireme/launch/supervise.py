@@ -243,7 +243,8 @@ class Supervisor:
 
     def _advance(self, now_s: float, actions: list[Action]) -> None:
         """Move on when a limit has passed, and finish when nothing is left."""
-        late = self._deadline_s is not None and now_s >= self._deadline_s
+        passed = self._deadline_s is not None and now_s >= self._deadline_s
+        late = passed and bool(self.alive)
         if self._phase is _Phase.SETTLING and (late or not self.alive):
             self._conclude(actions)
             self._terminate(now_s, actions)
