@@ -48,7 +48,9 @@ def test_links_carry_what_the_shares_say():
     wanted = 4 * SIZE_BYTES * 12 / 10
     for each in passed:
         for number in each:
-            assert wanted * 0.93 < number < wanted * 1.10
+            # Above it: headers, acknowledgements, and what a queue dropped and TCP sent again.
+            # Shares that ignored the links would leave the extra machine at 0.62.
+            assert wanted * 0.93 < number < wanted * 1.25
 
 
 def test_a_cluster_is_gone_after_an_error_and_what_ran_there_has_ended():
