@@ -10,7 +10,7 @@ the same on both sides, and is printed beside.
 
 Needs root; ``--plot`` needs matplotlib (the ``docs`` extra). Usage::
 
-    chrt -r 5 python benchmarks/bench_end_to_end.py --plot docs/end_to_end.png
+    chrt -r 5 python benchmarks/bench_end_to_end.py --plot docs/images/end_to_end.png
 """
 
 import argparse
