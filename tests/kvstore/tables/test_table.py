@@ -64,6 +64,8 @@ def test_asynchronous_pushes_are_applied_when_they_come():
             table = store.table(options())
             table.set_optimizer(SGD)
             before = table.pull(IDS)
+            # Everyone has read before the first push.
+            store.barrier()
             if store.rank == 0:
                 for _ in range(4):
                     table.push(IDS[:1], torch.ones(1, 2).double(), 8.0)
