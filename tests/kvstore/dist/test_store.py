@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.integration.jobs import run_threads
 
-from bireme.errors import ConfigError, StateError
+from bireme.errors import ConfigError, FileError, StateError
 from bireme.kvstore import OptimizerSpec
 
 
@@ -49,7 +49,7 @@ def test_saved_states_are_one_file_and_errors_reach_everyone(tmp_path):
             store.set_optimizer(OptimizerSpec("adam"))
             store.push("x", torch.ones(100))
             store.save_optimizer_states(str(tmp_path / "states"))
-            with pytest.raises(FileNotFoundError):
+            with pytest.raises(FileError, match="No such file"):
                 store.save_optimizer_states(str(tmp_path / "no" / "folder"))
             with pytest.raises(ConfigError, match="'y'"):
                 store.set_optimizer_states({"y": {}})
