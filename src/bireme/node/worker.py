@@ -157,19 +157,7 @@ class WorkerClient:
         bunches: Sequence[tuple[Bunch, Parcel]] = (),
     ) -> None:
         """Push slots, and return when the new values are in their places."""
-        self._call(
-            lambda n: calls.PushCall(
-                n,
-                tuple(items),
-                timeout_s,
-                weight=weight,
-                mean=mean,
-                want_value=True,
-                priority=priority,
-                bunches=tuple(bunches),
-            ),
-            places,
-        )
+        self._call(_exchange(items, timeout_s, weight, mean, priority, bunches), places)
 
     def begin_pushpull(
         self,
@@ -191,16 +179,7 @@ class WorkerClient:
         self._pump.background(1)
         try:
             ticket = self._begin(
-                lambda n: calls.PushCall(
-                    n,
-                    tuple(items),
-                    timeout_s,
-                    weight=weight,
-                    mean=mean,
-                    want_value=True,
-                    priority=priority,
-                    bunches=tuple(bunches),
-                ),
+                _exchange(items, timeout_s, weight, mean, priority, bunches),
                 places,
                 on_done=partial(self._pump.background, -1),
             )
@@ -422,6 +401,27 @@ class WorkerClient:
         if isinstance(places, Landing):
             return places.direct(slot, payload_bytes)
         return places[slot].direct(payload_bytes)
+
+
+def _exchange(
+    items: Sequence[PushItem],
+    timeout_s: float,
+    weight: float,
+    mean: bool,
+    priority: int,
+    bunches: Sequence[tuple[Bunch, Parcel]],
+) -> Callable[[int], Call]:
+    """Return what makes, of a call's number, a push that wants the new values."""
+    return lambda number: calls.PushCall(
+        number,
+        tuple(items),
+        timeout_s,
+        weight=weight,
+        mean=mean,
+        want_value=True,
+        priority=priority,
+        bunches=tuple(bunches),
+    )
 
 
 def _copied(answer: object) -> object:
