@@ -9,9 +9,10 @@ from tests.integration.programs.memory import SIZE_BYTES
 pytestmark = pytest.mark.slow
 
 _FIXED_BYTES = 28 << 20
-"""Buffers of sockets and the allocator's arenas: the same for any model, 5 to 22 MB as seen.
+"""Buffers of sockets, the allocator's arenas, and what rank 0 adds: 5 to 22 MB as seen here.
 
-A copy of the gradients would be 64 MB, so that none can hide below it.
+A whole copy of the gradients would be 64 MB. It is not fixed: with values of 256 MB rank 0 has
+been seen to add 130 MB, and rank 1 19 MB.
 """
 
 

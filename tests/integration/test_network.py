@@ -32,7 +32,7 @@ def namespaces():
 @pytest.mark.timeout(300)
 def test_links_carry_what_the_shares_say():
     before = namespaces()
-    with netns.cluster([200.0] * 4) as net:
+    with netns.cluster([200.0] * 4, mtu=9000) as net:
         workers, servers = net.hosts[:3], net.hosts
         script = ROOT / "benchmarks" / "bireme_dist.py"
         with net_job.bireme_job(workers, servers, script) as job:
@@ -48,9 +48,9 @@ def test_links_carry_what_the_shares_say():
     wanted = 4 * SIZE_BYTES * 12 / 10
     for each in passed:
         for number in each:
-            # Above it: headers, acknowledgements, and what a queue dropped and TCP sent again.
-            # Shares that ignored the links would leave the extra machine at 0.62.
-            assert wanted * 0.93 < number < wanted * 1.25
+            # Shares that ignored the links would leave the extra machine at 0.62. Large packets
+            # keep headers and acknowledgements, which are no matter of shares, out of the count.
+            assert wanted * 0.93 < number < wanted * 1.10
 
 
 def test_a_cluster_is_gone_after_an_error_and_what_ran_there_has_ended():
