@@ -1,0 +1,3 @@
+"""Collectives between processes: named operations, and the bank inside one machine."""
+
+__all__: tuple[str, ...] = ()
