@@ -25,7 +25,7 @@ quickstart: $(STAMP) ## Set up, then train on real data.
 	@$(BIN)/bireme run -n 2 -s 2 $(BIN)/python examples/quickstart.py --kv-store dist_sync --compare out/quickstart.safetensors
 
 test: $(STAMP) ## Set up, then run the tests, but for jobs of several processes.
-	$(BIN)/python -m pytest -m "not integration"
+	$(BIN)/python -m pytest -m "not integration" -n 2
 
 test-integration: $(STAMP) ## Run the tests that start jobs of several processes and kill them.
 	$(BIN)/python -m pytest -m integration
