@@ -29,6 +29,21 @@ def test_the_smallest_job():
     assert job.node_fields["job"].startswith("job-")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "counts"),
+    [
+        (("-np", "3"), (3, 0)),
+        (("--num-proc", "3"), (3, 0)),
+        (("-np", "3", "-s", "2"), (3, 2)),
+        (("-n", "3", "-s", "0"), (3, 0)),
+        (("--num-workers", "3"), (3, 1)),
+    ],
+)
+def test_with_and_without_servers(arguments, counts):
+    job = spec(*arguments, "true")
+    assert (job.num_workers, job.num_servers) == counts
+
+
 def test_every_option():
     job = spec(
         *("-n", "3", "-s", "2", "--kv-store", "dist_async", "--output-dir", "logs"),
@@ -94,7 +109,9 @@ def test_a_secret_by_file(tmp_path):
         (("-n", "1"), "a job needs a command"),
         (("-n", "1", "--"), "a job needs a command"),
         (("-n", "0", "true"), "num_workers must be >= 1 and <= 1048576, got 0"),
-        (("-n", "1", "-s", "0", "true"), "num_servers must be >= 1"),
+        (("-n", "1", "-s", "-1", "true"), "num_servers must be >= 0"),
+        (("-n", "1", "-np", "2", "true"), "-n 1 starts workers with servers and -np 2 without"),
+        (("true",), "how many workers"),
         (("-n", "1", "--env", "A", "true"), "--env takes NAME=VALUE, got 'A'"),
         (("-n", "1", "--env", "=1", "true"), "--env takes NAME=VALUE"),
         (("-n", "1", "--env", "BIREME_RANK=1", "true"), "the launcher itself sets BIREME_RANK"),
@@ -106,7 +123,8 @@ def test_what_is_refused(arguments, words):
 
 
 @pytest.mark.parametrize(
-    "arguments", [("true",), ("-n", "two", "true"), ("-n", "1", "--launcher", "lokal", "true")]
+    "arguments",
+    [("-np", "2.5", "true"), ("-n", "two", "true"), ("-n", "1", "--launcher", "lokal", "true")],
 )
 def test_what_the_parser_refuses(arguments, capsys):
     with pytest.raises(SystemExit):

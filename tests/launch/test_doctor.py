@@ -8,6 +8,7 @@ from bireme import cli
 from bireme.errors import ConfigError
 from bireme.launch import doctor
 from bireme.launch.doctor import examine
+from bireme.launch.jobs import JobNote, noted
 
 
 def ask(tmp_path, job=None, **env):
@@ -43,3 +44,24 @@ def test_a_secret_is_asked_for(tmp_path):
         ask(tmp_path, "127.0.0.1:1", BIREME_SECRET_FILE=str(tmp_path / "none"))
     with pytest.raises(ConfigError, match="BIREME_TLS_CERT"):
         ask(tmp_path, "127.0.0.1:1", BIREME_SECRET="s" * 16, BIREME_SECURITY="tls")
+
+
+def test_a_job_without_a_scheduler(tmp_path):
+    note = JobNote(
+        job="job-1",
+        launcher_pid=7,
+        scheduler_address="",
+        secret="s" * 16,
+        secret_file="",
+        security="auth",
+        command=("python", "train.py"),
+        num_workers=4,
+        num_servers=0,
+    )
+    with noted(note, tmp_path / "bireme"):
+        code, lines = ask(tmp_path, "job-1")
+    assert code == 0
+    assert lines == [
+        "job-1: python train.py",
+        "  4 workers, no scheduler to ask, launcher process 7",
+    ]

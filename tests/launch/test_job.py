@@ -6,11 +6,13 @@ from hypothesis import strategies as st
 
 from bireme.errors import ConfigError
 from bireme.launch.job import JobSpec, Meeting, identity_variables, plan
+from bireme.launch.seats import WORLD_VARIABLES, Store
 from bireme.settings import JobSettings, NodeSettings
 from bireme.types import SCHEDULER, DeathPolicy, server, worker
 
 SECRET = "0123456789abcdef"
-MEETING = Meeting(host="127.0.0.1", port=9091, listen_fd=5)
+STORE = Store(host="127.0.0.1", port=29500, engine_port=29501)
+MEETING = Meeting(host="127.0.0.1", port=9091, store=STORE, listen_fd=5)
 
 
 def spec(**options):
@@ -68,6 +70,32 @@ def test_whatever_is_inherited():
         assert each.env["HOME"] == "/root"
 
 
+def test_a_job_without_servers():
+    made = plans({"RANK": "9", "BIREME_NUM_SERVERS": "3"}, num_workers=3, num_servers=0)
+    assert list(made) == [worker(0), worker(1), worker(2)]
+    env = made[worker(2)].env
+    assert (env["RANK"], env["WORLD_SIZE"], env["LOCAL_RANK"]) == ("2", "3", "2")
+    assert (env["HOROVOD_RANK"], env["BIREME_RANK"], env["DMLC_TASK_ID"]) == ("2", "2", "2")
+    assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == ("127.0.0.1", "29500")
+    assert (env["BIREME_SECRET"], env["BIREME_JOB"]) == (SECRET, "job-1")
+    assert env["BIREME_KVSTORE"] == "allreduce"
+    with pytest.raises(ConfigError, match=r"without BIREME_NUM_SERVERS .* BIREME_SCHEDULER_HOST"):
+        NodeSettings.from_env(env)
+
+
+def test_a_store_type_of_the_users_in_a_job_without_servers():
+    fields = {"secret": SECRET, "kvstore": "device"}
+    env = plans(num_servers=0, node_fields=fields)[worker(0)].env
+    assert env["BIREME_KVSTORE"] == "device"
+
+
+def test_only_workers_have_a_place_in_the_world():
+    made = plans({"RANK": "9", "HOROVOD_RANK": "9"})
+    assert made[worker(1)].env.keys() >= WORLD_VARIABLES
+    assert not made[server(0)].env.keys() & WORLD_VARIABLES
+    assert not made[SCHEDULER].env.keys() & WORLD_VARIABLES
+
+
 def test_only_the_scheduler_inherits_the_socket():
     fds = {node: NodeSettings.from_env(each.env).listen_fd for node, each in plans().items()}
     assert fds == {SCHEDULER: 5, server(0): None, worker(0): None, worker(1): None}
@@ -114,7 +142,12 @@ def test_the_secret_is_not_shown():
     [
         ({"command": ()}, "a job needs a command"),
         ({"num_workers": 0}, "num_workers must be >= 1 and <= 1048576, got 0"),
-        ({"num_servers": 0}, "num_servers must be >= 1 and <= 1048576, got 0"),
+        ({"num_servers": -1}, "num_servers must be >= 0 and <= 1048576, got -1"),
+        (
+            {"num_servers": 0, "settings": JobSettings(death_policy=DeathPolicy.WAIT)},
+            "wait needs servers: -s 1",
+        ),
+        ({"env": {"MASTER_PORT": "1"}}, "sets MASTER_PORT"),
         ({"num_workers": 10**9}, "got 1000000000"),
         ({"max_restarts": -1}, "max_restarts must be >= 0"),
         ({"env": {"DMLC_ROLE": "worker", "BIREME_RANK": "0"}}, "sets BIREME_RANK, DMLC_ROLE"),

@@ -76,6 +76,30 @@ def test_every_process_runs_the_command_in_its_role():
     assert run.stderr == ""
 
 
+def test_workers_without_servers_meet_each_other():
+    code = (
+        "import socket\n"
+        "address = os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT'])\n"
+        "if rank == '0':\n"
+        "    with socket.create_server(address) as server:\n"
+        "        print(server.accept()[0].recv(10).decode())\n"
+        "else:\n"
+        "    while True:\n"
+        "        try: socket.create_connection(address).send(rank.encode()); break\n"
+        "        except ConnectionRefusedError: time.sleep(0.01)\n"
+    )
+    run = launch(code, "-np", "2")
+    assert (run.returncode, run.stdout, run.stderr) == (0, "W[0] | 1\n", "")
+
+
+def test_a_job_without_servers_ends_with_its_first_failure():
+    code = "if rank == '1': sys.exit(7)\nprint('pid', os.getpid())\n" + WAIT
+    run = launch(code, "-np", "2")
+    assert run.returncode == 7
+    assert "W[1] ended with exit code 7" in run.stderr
+    wait_until_gone(pids(re.findall(r"pid \d+", run.stdout)))
+
+
 def test_streams_stay_apart():
     run = launch("print('out'); print('err', file=sys.stderr)\n", "-n", "1")
     assert run.stdout.count("| out") == run.stderr.count("| err") == 3

@@ -22,11 +22,13 @@ __all__ = ("add_run_command", "job_spec", "run")
 
 _EXAMPLE = """examples:
   bireme run -n 2 -s 2 python train.py --epochs 3
+  bireme run -np 2 python train.py
   bireme run -n 4 --kv-store dist_async --output-dir logs python train.py
   bireme run -n 4 --kv-store dist_bounded --staleness 1 python train.py
   bireme run -n 2 --on-worker-death wait --max-restarts 10 python train.py
 
-Every process runs the same command. In the scheduler and the servers
+Every process runs the same command. With -np workers meet each other, by Horovod's names or by
+torch.distributed, and there are no servers. With -n there are: in the scheduler and the servers
 bireme.kvstore.create(...) serves until the job ends, and then leaves.
 Limits on waiting and all other settings are environment variables; docs/env.md lists them.
 """
@@ -55,6 +57,7 @@ def add_run_command(commands: Any) -> argparse.ArgumentParser:
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    _add_size_options(parser)
     _add_job_options(parser)
     _add_death_options(parser)
     parser.add_argument(
@@ -66,13 +69,34 @@ def add_run_command(commands: Any) -> argparse.ArgumentParser:
     return parser
 
 
+def _add_size_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-n",
+        "--num-workers",
+        type=int,
+        default=None,
+        metavar="N",
+        help="workers to start, beside a scheduler and servers",
+    )
+    parser.add_argument(
+        "-s",
+        "--num-servers",
+        type=int,
+        default=None,
+        metavar="S",
+        help="servers (default: 1; 0 also means no scheduler)",
+    )
+    parser.add_argument(
+        "-np",
+        "--num-proc",
+        type=int,
+        default=None,
+        metavar="N",
+        help="workers to start that need no servers, as horovodrun and torchrun do",
+    )
+
+
 def _add_job_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-n", "--num-workers", type=int, required=True, metavar="N", help="workers to start"
-    )
-    parser.add_argument(
-        "-s", "--num-servers", type=int, default=1, metavar="S", help="servers (default: 1)"
-    )
     parser.add_argument(
         "--kv-store", default=None, metavar="TYPE", help="store type for scripts that name none"
     )
@@ -160,16 +184,31 @@ def job_spec(options: argparse.Namespace, env: Mapping[str, str]) -> JobSpec:
         allowed = [settings.allowed_optimizers, *options.allow_optimizer]
         settings = replace(settings, allowed_optimizers=",".join(filter(None, allowed)))
     command = options.arguments[1:] if options.arguments[:1] == ["--"] else options.arguments
+    num_workers, num_servers = _counts(options)
     return JobSpec(
         command=tuple(command),
-        num_workers=options.num_workers,
-        num_servers=options.num_servers,
+        num_workers=num_workers,
+        num_servers=num_servers,
         settings=settings,
         node_fields=_node_fields(options, env),
         env=_pairs(options.env),
         output_dir=options.output_dir,
         max_restarts=options.max_restarts,
     )
+
+
+def _counts(options: argparse.Namespace) -> tuple[int, int]:
+    """Return how many workers and how many servers there are to be."""
+    num_workers, num_proc, num_servers = options.num_workers, options.num_proc, options.num_servers
+    if num_workers is not None and num_proc is not None:
+        raise ConfigError(
+            f"-n {num_workers} starts workers with servers and -np {num_proc} without; give one"
+        )
+    if num_workers is None and num_proc is None:
+        raise ConfigError("how many workers? -n 2 with servers, -np 2 without")
+    if num_proc is not None:
+        return num_proc, num_servers or 0
+    return num_workers, 1 if num_servers is None else num_servers
 
 
 def _node_fields(options: argparse.Namespace, env: Mapping[str, str]) -> dict[str, object]:

@@ -113,6 +113,9 @@ def _examine_job(note: JobNote, env: Mapping[str, str], say: Say) -> int:
     command = f": {' '.join(note.command)}" if note.command else ""
     launcher = f", launcher process {note.launcher_pid}" if note.launcher_pid else ""
     say(f"{note.job or 'job'}{command}")
+    if not note.scheduler_address:
+        say(f"  {note.num_workers} workers, no scheduler to ask{launcher}")
+        return 0
     say(f"  scheduler at {note.scheduler_address}{launcher}")
     try:
         answers = ask_job(note.scheduler_address, _secret(note), note.job, _tls(note, env))

@@ -6,7 +6,6 @@ import os
 import selectors
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,8 @@ from bireme.launch.console import Printer
 from bireme.launch.exits import abort_of, names_an_abort
 from bireme.launch.job import JobSpec, Meeting, ProcessPlan, plan
 from bireme.launch.jobs import JobNote, noted, notes_folder
+from bireme.launch.ports import listening, reserved
+from bireme.launch.seats import Store
 from bireme.launch.signals import SignalInbox
 from bireme.launch.supervise import (
     Event,
@@ -36,13 +37,13 @@ from bireme.launch.supervise import (
     Supervisor,
     Tick,
 )
-from bireme.settings import NodeSettings
+from bireme.settings import NodeSettings, Security
+from bireme.settings.variables import read_fields
 from bireme.types.nodes import NodeId, Role
 
 __all__ = ("LocalLauncher",)
 
 _LOOPBACK = "127.0.0.1"
-_BACKLOG = 1024
 _POLL_S = 0.1
 _IDLE_S = 1.0
 
@@ -76,21 +77,23 @@ class LocalLauncher:
     def run(self, spec: JobSpec, printer: Printer, env: Mapping[str, str]) -> int:
         """Run the job to its end and return its exit code."""
         _check_command(spec.command[0], {**env, **spec.env}.get("PATH"))
-        # The port is taken here and handed over open: nobody else can get it in between, and
-        # nodes that are early wait in its queue instead of being refused.
-        with socket.create_server((_LOOPBACK, 0), backlog=_BACKLOG) as listener:
+        with contextlib.ExitStack() as stack:
+            # The port is taken here and handed over open: nobody else can get it in between, and
+            # nodes that are early wait in its queue instead of being refused.
+            listener = stack.enter_context(listening(_LOOPBACK))
             port, listen_fd = listener.getsockname()[1], listener.fileno()
-            meeting = Meeting(host=_LOOPBACK, port=port, listen_fd=listen_fd)
+            ports = [stack.enter_context(reserved()) for _ in range(2)]
+            store = Store(host=_LOOPBACK, port=ports[0], engine_port=ports[1])
+            meeting = Meeting(host=_LOOPBACK, port=port, store=store, listen_fd=listen_fd)
             plans = plan(spec, meeting, env, num_cores=_num_cores())
-            with (
-                _findable(_note(spec, plans[0]), notes_folder(env), printer),
-                _guarded() as guard_fd,
-                _Run(spec, plans, printer, guard_fd, self._limits) as run,
-            ):
-                run.start(listen_fd)
-                # From here on the port is the scheduler's alone, and closes when it dies.
-                listener.close()
-                return run.until_the_end()
+            note = _note(spec, plans[0])
+            stack.enter_context(_findable(note, notes_folder(env), printer))
+            guard_fd = stack.enter_context(_guarded())
+            run = stack.enter_context(_Run(spec, plans, printer, guard_fd, self._limits))
+            run.start(listen_fd)
+            # From here on the port is the scheduler's alone, and closes when it dies.
+            listener.close()
+            return run.until_the_end()
 
 
 class _Run:
@@ -263,14 +266,15 @@ class _Run:
 
 
 def _note(spec: JobSpec, scheduler: ProcessPlan) -> JobNote:
-    node = NodeSettings.from_env(scheduler.env)
+    node = read_fields(NodeSettings, scheduler.env)
+    host, port = node.get("scheduler_host"), node.get("scheduler_port")
     return JobNote(
-        job=node.job,
+        job=node.get("job", ""),
         launcher_pid=os.getpid(),
-        scheduler_address=node.scheduler_address,
-        secret=node.secret,
-        secret_file=node.secret_file,
-        security=node.security,
+        scheduler_address=f"tcp://{host}:{port}" if spec.num_servers else "",
+        secret=node.get("secret", ""),
+        secret_file=node.get("secret_file", ""),
+        security=node.get("security", Security.AUTH),
         command=spec.command,
         num_workers=spec.num_workers,
         num_servers=spec.num_servers,

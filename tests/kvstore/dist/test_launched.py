@@ -19,3 +19,11 @@ def test_an_environment_that_is_incomplete():
         Launched().create("dist_sync", {"BIREME_ROLE": "worker"})
     with pytest.raises(ConfigError):
         Launched().serve({"BIREME_ROLE": "queen"})
+
+
+def test_a_worker_of_a_job_without_servers():
+    environ = {"BIREME_ROLE": "worker", "BIREME_NUM_WORKERS": "2", "BIREME_SECRET": "s" * 16}
+    launched = Launched()
+    launched.serve(environ)
+    with pytest.raises(ConfigError, match="started without BIREME_NUM_SERVERS"):
+        launched.create("dist_sync", environ)

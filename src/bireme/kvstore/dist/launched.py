@@ -15,6 +15,8 @@ from bireme.kvstore.dist.store import DistStore
 from bireme.node.boot import connect_worker, run_node
 from bireme.node.embedded import EmbeddedCluster, embedded_config
 from bireme.settings import JobSettings, NodeSettings, is_launched, notices
+from bireme.settings.dmlc import translate
+from bireme.settings.variables import read_fields
 from bireme.types.nodes import Role
 
 __all__ = ("Launched",)
@@ -73,11 +75,10 @@ class Launched:
         Raises:
             SystemExit: The job has ended.
         """
-        if not is_launched(environ):
+        # A worker of a job without servers is told of no scheduler, and has none to look for.
+        if read_fields(NodeSettings, translate(environ)).get("role", Role.WORKER) is Role.WORKER:
             return
         node = NodeSettings.from_env(environ)
-        if node.role is Role.WORKER:
-            return
         _log.setLevel(node.log_level.upper())
         if node.role is Role.SCHEDULER and node.listen_fd is None:
             # Once for the job, and not again where the launcher has said it.
