@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup quickstart test test-integration lint format coverage fuzz docs bench clean
+.PHONY: help setup quickstart test test-integration test-clusters lint format coverage fuzz docs bench clean
 
 help: ## Show the targets.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 26
@@ -24,11 +24,15 @@ quickstart: $(STAMP) ## Set up, then train on real data.
 	@echo; echo "The same on a cluster, a scheduler, two servers and two workers:"
 	@$(BIN)/bireme run -n 2 -s 2 $(BIN)/python examples/quickstart.py --kv-store dist_sync --compare out/quickstart.safetensors
 
-test: $(STAMP) ## Set up, then run the tests, but for jobs of several processes.
-	$(BIN)/python -m pytest -m "not integration" -n 2
+test: $(STAMP) ## Set up, then run the tests, but for jobs of several processes and for clusters.
+	$(BIN)/python -m pytest -m "not integration and not clusters" -n 2
 
 test-integration: $(STAMP) ## Run the tests that start jobs of several processes and kill them.
 	$(BIN)/python -m pytest -m integration
+
+test-clusters: $(STAMP) ## Install sshd, MPI, Slurm and Grid Engine (as root, by apt-get), and run jobs there.
+	@tools/install_clusters.sh || echo "tests of what is not installed are skipped"
+	$(BIN)/python -m pytest -m clusters tests/clusters
 
 lint: $(STAMP) ## Lint, format check, types, import contracts, sizes, generated pages.
 	$(BIN)/ruff check .

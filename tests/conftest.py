@@ -15,11 +15,14 @@ collect_ignore_glob = [
     "integration/optimizer_script.py",
     "integration/watched.py",
     "integration/programs/*",
+    "clusters/init.py",
+    "clusters/programs/*",
 ]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     for item in items:
-        if "integration" in item.path.parts:
-            item.add_marker(pytest.mark.integration)
+        for name in ("integration", "clusters"):
+            if name in item.path.parts:
+                item.add_marker(getattr(pytest.mark, name))
