@@ -17,6 +17,10 @@
     + WaitTimeout          -- a wait reached its limit; names who is missing; may be retried
     + NodeLost             -- a node of the job died and the job's policy is to stop
     + JobAborted           -- the scheduler ended the job; names the culprit
+    + CollectiveError      -- a collective operation failed, on every rank alike
+      - MismatchError      -- the ranks do not agree on an operation; the next one may be right
+      - RankLost           -- a rank of the job is gone; names it
+      - EngineClosed       -- the collectives were shut down, here or on another rank
 
 Messages name what was wrong, the value, and what to do about it.
 """
@@ -24,15 +28,19 @@ Messages name what was wrong, the value, and what to do about it.
 __all__ = (
     "AuthError",
     "BiremeError",
+    "CollectiveError",
     "ConfigError",
     "DataError",
+    "EngineClosed",
     "FileError",
     "JobAborted",
     "JobError",
     "LocalProtocolError",
+    "MismatchError",
     "NodeLost",
     "PeerLost",
     "ProtocolError",
+    "RankLost",
     "RemoteProtocolError",
     "StateError",
     "TransportError",
@@ -108,3 +116,19 @@ class NodeLost(JobError):
 
 class JobAborted(JobError):
     """The scheduler ended the job; the message names the culprit and the reason."""
+
+
+class CollectiveError(JobError):
+    """A collective operation failed; every rank that takes part in it gets the same error."""
+
+
+class MismatchError(CollectiveError):
+    """The ranks do not agree on an operation. Nothing else is affected."""
+
+
+class RankLost(CollectiveError):
+    """A rank died or cannot be reached; every operation under way fails."""
+
+
+class EngineClosed(CollectiveError):
+    """The collectives were shut down with this operation under way, here or on another rank."""

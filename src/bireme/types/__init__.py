@@ -13,6 +13,8 @@ from bireme.types.nodes import NodeId as NodeId
 from bireme.types.nodes import Role as Role
 from bireme.types.nodes import server as server
 from bireme.types.nodes import worker as worker
+from bireme.types.topology import ReduceOp as ReduceOp
+from bireme.types.topology import Topology as Topology
 
 __all__ = (
     "SCHEDULER",
@@ -22,7 +24,9 @@ __all__ = (
     "DeathPolicy",
     "Layout",
     "NodeId",
+    "ReduceOp",
     "Role",
+    "Topology",
     "cpu",
     "gpu",
     "parse_contexts",

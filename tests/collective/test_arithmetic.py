@@ -1,0 +1,44 @@
+"""Factors: integers in float64 and truncated, halves in float32."""
+
+import pytest
+import torch
+
+from bireme.collective.arithmetic import factors, scale_
+from bireme.types import ReduceOp
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64], ids=str
+)
+def test_integers_are_truncated_towards_zero(dtype):
+    values = [7, 10] if dtype is torch.uint8 else [7, -7]
+    tensor = torch.tensor(values, dtype=dtype)
+    scale_(tensor, 0.3)
+    assert tensor.tolist() == [int(value * 0.3) for value in values]
+    assert tensor.dtype is dtype
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_halves_are_scaled_in_float32_and_rounded_once(dtype):
+    tensor = torch.linspace(-3, 3, 101).to(dtype)
+    expected = (tensor.float() * (1 / 3)).to(dtype)
+    scale_(tensor, 1 / 3)
+    assert torch.equal(tensor, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64], ids=str)
+def test_other_types_are_scaled_as_they_are(dtype):
+    tensor = torch.ones(3, dtype=dtype)
+    scale_(tensor, 1 / 3)
+    assert torch.equal(tensor, torch.ones(3, dtype=dtype) * (1 / 3))
+
+
+def test_a_factor_of_one_touches_nothing():
+    tensor = torch.tensor([2**62 + 1])
+    scale_(tensor, 1.0)
+    assert tensor.item() == 2**62 + 1
+
+
+def test_only_an_average_divides():
+    assert factors(ReduceOp.AVERAGE, 2.0, 3.0, 4) == (2.0, 0.75)
+    assert factors(ReduceOp.SUM, 2.0, 3.0, 4) == (2.0, 3.0)
