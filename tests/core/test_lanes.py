@@ -109,7 +109,7 @@ def servers_of(rank, slots):
     """Servers in the order in which a rank sends one slot after the other."""
     numbers = count()
     lanes = Lanes(1, lambda: next(numbers))
-    lanes.rank = rank
+    lanes.rank = lanes.turn = rank
     lanes.add_key(KeyPlacement(0, "a", tuple(SlotPlacement(each, 0, 1) for each in slots), True))
     call = OpenCall(PushCall(1, (), 9.0), 9.0, len(slots))
     for index in range(len(slots)):

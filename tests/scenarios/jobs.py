@@ -28,6 +28,7 @@ def run_job(
     seed=0,
     slice_bytes=16,
     until_s=500.0,
+    workers_per_host=0,
     **config,
 ):
     """Run a job under the watch of all checks that hold at any time; return the cluster."""
@@ -47,6 +48,7 @@ def run_job(
         faults=faults,
         keep_history=True,
         supervised=policy is DeathPolicy.WAIT,
+        workers_per_host=workers_per_host,
     )
     for rank in range(num_servers):
         watch_views(cluster, rank)

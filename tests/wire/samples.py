@@ -108,6 +108,20 @@ SAMPLES: dict[str, m.Message] = {
     "Stale, whole request": m.Stale(3, None),
     "Rounds": m.Rounds(14, 3, (3, 4)),
     "RoundsReply": m.RoundsReply(14, 3, (m.RoundEntry(3, 0, 8, 7),)),
+    "Rounds, of a rank": m.Rounds(15, 3, (3,), 2),
+    "Handover": m.Handover(
+        16, 3, 2, DType.FLOAT32, 1, 0.5, False, True, 7, 0, (m.PushEntry(3, 0, 0, 64),)
+    ),
+    "Handover, mixed": m.Handover(
+        17, 3, 2, None, 1, 1.0, True, False, 7, -3, (m.PushEntry(3, 0, 0, 4, "2bit:0.5"),)
+    ),
+    "JointPush": m.JointPush(
+        18, 3, 0, 0, 2, (0.5, 1.0), True, False, True, 7, 0, (m.PushEntry(3, 0, 0, 64),)
+    ),
+    "JointPush, of one": m.JointPush(
+        19, 3, 0, 1, 2, (0.5,), False, True, False, 7, 9, (m.PushEntry(3, 0, 1, 4, "fp16"),)
+    ),
+    "Declined": m.Declined(16, "its round is under way without it"),
 }
 
 NODES: tuple[NodeId, ...] = (worker(0), worker(12), server(3), NodeId(Role.SCHEDULER, 0))

@@ -9,9 +9,10 @@ from typing import TypeAlias
 import msgspec
 
 from bireme.core.bunches import Bunch
+from bireme.core.neighbours import Neighbours
 from bireme.errors import BiremeError
 from bireme.types.nodes import NodeId
-from bireme.wire.messages import Message, Value
+from bireme.wire.messages import JobConfig, Message, Value
 
 __all__ = (
     "Action",
@@ -23,6 +24,7 @@ __all__ = (
     "Fail",
     "Hold",
     "Log",
+    "OpenRelay",
     "Release",
     "Send",
 )
@@ -57,6 +59,26 @@ class Send(msgspec.Struct, frozen=True, gc=False):
 
     priority: int = 0
     """Higher goes first among what is queued for this link."""
+
+
+class OpenRelay(msgspec.Struct, frozen=True):
+    """Be the relay of this machine as well.
+
+    Run a ``RelayCore`` where a ``Connect`` to this node's own name and addresses reaches it, until
+    this node's part in the job is over.
+    """
+
+    neighbours: Neighbours
+    """Whom it serves, and which servers it speaks to."""
+
+    config: JobConfig
+    """What the scheduler settled."""
+
+    incarnation: int
+    """Of this node."""
+
+    view: int
+    """The newest one."""
 
 
 class Close(msgspec.Struct, frozen=True, gc=False):
@@ -150,5 +172,5 @@ class Log(msgspec.Struct, frozen=True, gc=False):
 
 
 Action: TypeAlias = (
-    Connect | Send | Close | Hold | Release | Deliver | Complete | Fail | EndJob | Log
+    Connect | OpenRelay | Send | Close | Hold | Release | Deliver | Complete | Fail | EndJob | Log
 )

@@ -4,6 +4,7 @@ Called by :mod:`bireme.core.worker` with every message that is not about members
 a request that is not open any more is a late duplicate and changes nothing.
 """
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from bireme.core.actions import Deliver, Hold, Log, Release
@@ -35,6 +36,7 @@ from bireme.wire.messages import (
     BarrierDone,
     CommandDone,
     Declared,
+    Declined,
     Fault,
     FaultCode,
     Message,
@@ -82,6 +84,7 @@ class Answers:
             Status: self._status,
             Stale: self._stale,
             Fault: self._fault,
+            Declined: self._declined,
         }
 
     def take(self, message: Message, payload: object) -> bool:
@@ -207,8 +210,10 @@ class Answers:
         request = desk.requests.get(message.request)
         if not isinstance(request, DeclareRequest) or request.call is None:
             return
-        for key in message.keys:
-            desk.lanes.add_key(key)
+        for key, decl in zip_longest(message.keys, request.keys[: len(message.keys)]):
+            desk.lanes.add_key(key, decl)
+            if decl is not None:
+                desk.actions += desk.handing.declared(decl)
             desk.key_names[key.key_id] = key.name
         desk.drop(request)
         desk.complete(request.call, message.keys)
@@ -312,6 +317,12 @@ class Answers:
         request = None if message.request is None else self._desk.requests.get(message.request)
         if request is not None:
             self._desk.stale(request, message.view)
+
+    def _declined(self, message: Declined, payload: object) -> None:
+        request = self._desk.requests.get(message.request)
+        if isinstance(request, PushRequest) and request.by_relay:
+            request.by_relay = False
+            self._desk.send(request)
 
     def _fault(self, message: Fault, payload: object) -> None:
         desk = self._desk

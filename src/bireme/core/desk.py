@@ -7,6 +7,7 @@ takes answers in).
 from bireme.core.actions import Action, Complete, Fail, Release, Send
 from bireme.core.bunches import Cut
 from bireme.core.calls import CommandCall, InitCall, PullCall, PushCall, RowsCall
+from bireme.core.handing import Handing
 from bireme.core.inquiry import INQUIRY_LIMIT_S, Inquiry
 from bireme.core.lanes import Lanes
 from bireme.core.member import Member
@@ -45,6 +46,7 @@ class Desk:
     def __init__(self, member: Member, bundle_bytes: int, cut: Cut | None = None) -> None:
         self.member = member
         self.routes = Routes()
+        self.handing = Handing()
         self.calls = OpenCalls()
         self.lanes = Lanes(bundle_bytes, self.next_number, cut)
         self.requests: dict[int, Request] = {}
@@ -73,6 +75,8 @@ class Desk:
     def post(self, request: Request) -> None:
         """Send a new request, now or as soon as there is a link."""
         self.requests[request.number] = request
+        if isinstance(request, PushRequest):
+            request.by_relay = self.handing.takes(request)
         request.pause_s = self._resend_s()
         if self._sweep_s is None:
             self._sweep_s = self.now_s + request.pause_s / 4
@@ -80,13 +84,16 @@ class Desk:
 
     def send(self, request: Request) -> None:
         """Send a request, again or for the first time, if there is a link."""
-        link = self._link_to(request.server)
+        link = self.handing.link if request.by_relay else self._link_to(request.server)
         if link is None:
             return
         request.sent = True
         request.due_s = self.now_s + request.pause_s
         view = self.member.view
-        self.actions.append(Send(link, request.message(view), request.payload(), request.priority))
+        message = request.message(view)
+        if request.by_relay and isinstance(request, PushRequest):
+            message = request.handover(view)
+        self.actions.append(Send(link, message, request.payload(), request.priority))
 
     def stale(self, request: Request, view: int) -> None:
         """Send a request again as soon as ``view`` is known."""
@@ -106,7 +113,7 @@ class Desk:
         """A link to a server, or the scheduler, is up again: send what it may have missed."""
         in_doubt = []
         for request in list(self.requests.values()):
-            if request.server != rank:
+            if request.server != rank or request.by_relay:
                 continue
             if request.sent and isinstance(request, PushRequest):
                 in_doubt.append(request)
@@ -114,6 +121,17 @@ class Desk:
                 self.send(request)
         if in_doubt:
             self._ask_about(rank, in_doubt)
+
+    def relay_lost(self) -> None:
+        """Send what was handed to the relay to the servers: they know what has arrived."""
+        for request in list(self.requests.values()):
+            if not request.by_relay:
+                continue
+            request.by_relay = False
+            if isinstance(request, PushRequest):
+                self.send(request)
+            else:
+                self.drop(request)
 
     def drop(self, request: Request) -> None:
         """Forget a request that is answered, or whose call is over."""
@@ -219,19 +237,19 @@ class Desk:
 
     def _sweep(self) -> None:
         pause_s = self._resend_s()
-        in_doubt: dict[int, list[PushRequest]] = {}
+        in_doubt: dict[tuple[int, bool], list[PushRequest]] = {}
         for request in list(self.requests.values()):
             if not request.sent or self.now_s < request.due_s:
                 continue
             request.pause_s = min(2 * request.pause_s, _LONGEST_PAUSE * pause_s)
             request.due_s = self.now_s + request.pause_s
             if isinstance(request, PushRequest):
-                in_doubt.setdefault(request.server, []).append(request)
+                in_doubt.setdefault((request.server, request.by_relay), []).append(request)
             elif request.call is None and isinstance(request, RoundsRequest):
                 self.drop(request)
             else:
                 self.send(request)
-        for rank, pushes in in_doubt.items():
+        for (rank, _), pushes in in_doubt.items():
             self._ask_about(rank, pushes)
         self._sweep_s = self.now_s + pause_s / 4 if self.requests else None
 
@@ -242,6 +260,7 @@ class Desk:
         question = RoundsRequest(self.next_number(), None, rank, tuple(keys), about)
         # It must not overtake the pushes it asks about, which may still wait to leave.
         question.priority = min(push.priority for push in pushes)
+        question.by_relay = pushes[0].by_relay
         self.post(question)
 
     def _end_inquiries(self) -> None:
@@ -263,7 +282,17 @@ class Desk:
             question = StatusQuestion(self.next_number(), None, rank)
             inquiry.ask(question.number, name)
             self.post(question)
+        self._ask_relay(inquiry)
         self._inquiries.append(inquiry)
+
+
+    def _ask_relay(self, inquiry: Inquiry) -> None:
+        """Ask the relay too, which may hold a push back for want of another worker's."""
+        if any(each.by_relay and each.call is inquiry.call for each in self.requests.values()):
+            question = StatusQuestion(self.next_number(), None, SCHEDULER_RANK)
+            question.by_relay = True
+            inquiry.ask(question.number, "the relay of this machine")
+            self.post(question)
 
 
 def _slots(call: OpenCall) -> set[tuple[int, int]]:

@@ -13,7 +13,7 @@ from bireme.core.slots import Slot
 from bireme.core.values import SlotValues
 from bireme.errors import BiremeError
 from bireme.types.choices import Layout
-from bireme.wire.messages import Pull, PullEntry, Push, PushEntry, SlotRound, ValueEntry
+from bireme.wire.messages import Pull, PullEntry, PushEntry, SlotRound, ValueEntry
 
 __all__ = ("Group", "Groups")
 
@@ -110,9 +110,8 @@ class Groups:
         self._pulls: dict[int, tuple[object, _PullPlan]] = {}
         self._generation = 0
 
-    def of(self, message: Push) -> Group | None:
-        """Return the group that a push is for, formed now if it is time."""
-        entries = message.entries
+    def of(self, entries: tuple[PushEntry, ...]) -> Group | None:
+        """Return the group that a push of these entries is for, formed now if it is time."""
         known = self._known.get(id(entries))
         plan = known[1] if known is not None else self._look(entries)
         if plan.group is not None:

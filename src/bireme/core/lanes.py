@@ -13,7 +13,8 @@ from bireme.core.calls import InitCall
 from bireme.core.opencalls import OpenCall
 from bireme.core.requests import CommandRequest, InitRequest, Lane, PushItem, PushRequest
 from bireme.errors import LocalProtocolError
-from bireme.wire.messages import InitEntry, KeyPlacement
+from bireme.types.choices import Consistency, Layout
+from bireme.wire.messages import InitEntry, KeyDecl, KeyPlacement
 
 __all__ = ("Lanes",)
 
@@ -61,14 +62,19 @@ class Lanes:
         self.by_slot: dict[tuple[int, int], Lane] = {}
         """The slots of all declared keys."""
         self.rank = 0
+        self.turn = 0
+        """Which server this worker begins with; its rank, unless neighbours begin together."""
         self.span = (0, 1)
         """The shards that this worker's contributions cover."""
 
-    def add_key(self, key: KeyPlacement) -> None:
+    def add_key(self, key: KeyPlacement, decl: KeyDecl | None = None) -> None:
         """Take in the slots of a declared key; a key that is known stays as it is."""
         for index, slot in enumerate(key.slots):
             if (key.key_id, index) not in self.by_slot:
-                self.by_slot[key.key_id, index] = Lane(slot.server)
+                lane = self.by_slot[key.key_id, index] = Lane(slot.server)
+                if decl is not None:
+                    lane.dtype = decl.dtype
+                    lane.pools = _pools(decl)
             self._fences.setdefault(slot.server, _Fence())
 
     def add_server(self, server: int) -> None:
@@ -160,7 +166,7 @@ class Lanes:
         self._commands.clear()
         if len(by_server) == 1:
             return by_server.popitem()[1]
-        return _take_turns(by_server, self.rank)
+        return _take_turns(by_server, self.turn)
 
     def waiting_servers(self, call: OpenCall) -> set[int]:
         """Return the servers for which something of ``call`` is still held back here."""
@@ -259,16 +265,20 @@ def _refuse_to_cut(handle: object, sizes: Sequence[int]) -> Sequence[object]:
     raise LocalProtocolError(f"a worker without a way to cut payloads was given {handle!r}")
 
 
-def _take_turns(by_server: dict[int, list[R]], rank: int) -> list[R]:
+def _pools(decl: KeyDecl) -> bool:
+    return decl.consistency is Consistency.SYNC and decl.layout is not Layout.TABLE
+
+
+def _take_turns(by_server: dict[int, list[R]], turn: int) -> list[R]:
     """Interleave the lists so that each is used up at the same pace.
 
-    Each rank begins with another server, so that they do not all send to the same one at once.
+    Each turn begins with another server, so that they do not all send to the same one at once.
     """
     servers = sorted(by_server)
-    first = rank % len(servers)
+    first = turn % len(servers)
     order = sorted(
-        ((2 * position + 1) / len(by_server[server]), turn, server, position)
-        for turn, server in enumerate(servers[first:] + servers[:first])
+        ((2 * position + 1) / len(by_server[server]), place, server, position)
+        for place, server in enumerate(servers[first:] + servers[:first])
         for position in range(len(by_server[server]))
     )
     return [by_server[server][position] for _, _, server, position in order]

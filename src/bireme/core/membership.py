@@ -8,6 +8,7 @@ from enum import StrEnum
 from bireme.core.actions import Action, Close, EndJob, Log, Send
 from bireme.core.barriers import Barriers
 from bireme.core.keys import KeyRegistry
+from bireme.core.neighbours import relayed_hosts
 from bireme.core.roster import Roster, Seat
 from bireme.core.sites import server_weights, with_frames
 from bireme.types.choices import DeathPolicy
@@ -114,7 +115,9 @@ class Membership:
             self.welcome(info)
         infos = self.roster.infos()
         self.config = with_frames(self.config, infos)
-        self.keys = KeyRegistry(server_weights(infos), self.config.slice_bytes)
+        self.keys = KeyRegistry(
+            server_weights(infos, relayed_hosts(infos, self.config)), self.config.slice_bytes
+        )
         self.phase = Phase.RUNNING
         self.view, self.view_s = 1, now_s
         self.broadcast(self.start_message(replacement=False))

@@ -6,6 +6,7 @@ Called by :mod:`bireme.core.worker`.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bireme.core.opencalls import OpenCall
@@ -15,6 +16,7 @@ from bireme.wire.messages import (
     Command,
     CommandKind,
     Declare,
+    Handover,
     Init,
     InitEntry,
     KeyDecl,
@@ -31,6 +33,7 @@ from bireme.wire.messages import (
 
 if TYPE_CHECKING:
     from bireme.core.bunches import Bunch, Cut
+    from bireme.types.dtypes import DType
 
 __all__ = (
     "SCHEDULER_RANK",
@@ -63,7 +66,7 @@ class Lane:
         server: Rank of the server that holds the slot.
     """
 
-    __slots__ = ("busy", "number", "pending", "queue", "server")
+    __slots__ = ("busy", "dtype", "number", "pending", "pools", "queue", "server")
 
     def __init__(self, server: int) -> None:
         self.server = server
@@ -73,6 +76,9 @@ class Lane:
         """Pushes that were handed in and are not answered."""
         self.busy = False
         """A push or an init is under way."""
+        self.dtype: DType | None = None
+        self.pools = False
+        """The server adds up the pushes of a round, so that a relay may do so before."""
         self.queue: deque[tuple[OpenCall, PushItem | tuple[InitEntry, object]]] = deque()
 
 
@@ -86,7 +92,7 @@ class Request:
         priority: Of its messages.
     """
 
-    __slots__ = ("call", "due_s", "number", "pause_s", "priority", "sent", "server")
+    __slots__ = ("by_relay", "call", "due_s", "number", "pause_s", "priority", "sent", "server")
 
     def __init__(self, number: int, call: OpenCall | None, server: int, priority: int = 0) -> None:
         self.number = number
@@ -94,6 +100,8 @@ class Request:
         self.server = server
         self.priority = priority
         self.sent = False
+        self.by_relay = False
+        """It goes to the relay of this machine, not to the server itself."""
         self.due_s = 0.0
         """When it is looked at again if no answer has come."""
         self.pause_s = 0.0
@@ -140,6 +148,33 @@ class PushRequest(Request):
     def bunch(self) -> "Bunch | None":
         """What it carries as one, as long as nobody has looked at its slots one by one."""
         return None if self._whole is None else self._whole[0]
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether the pushes of a round are added up, for every slot in it."""
+        return all([lane.pools for lane in self._lanes()])
+
+    def handover(self, view: int) -> Handover:
+        """Return the push in the form in which a relay takes it."""
+        push, dtypes = self.message(view), {lane.dtype for lane in self._lanes()}
+        return Handover(
+            push.request,
+            view,
+            self.server,
+            dtypes.pop() if len(dtypes) == 1 else None,
+            push.rank,
+            push.weight,
+            push.mean,
+            push.want_value,
+            push.round,
+            push.priority,
+            push.entries,
+        )
+
+    def _lanes(self) -> Sequence[Lane]:
+        if self._whole is not None:
+            return self._whole[0].lanes
+        return [lane for lane, _ in self._items.values()]
 
     def carry(self, bunch: "Bunch", handle: object, cut: "Cut") -> None:
         """Make a bunch what is pushed.

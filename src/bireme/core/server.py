@@ -26,6 +26,7 @@ from bireme.wire.messages import (
     CommandKind,
     Fault,
     Init,
+    JointPush,
     Leave,
     Message,
     Pull,
@@ -38,8 +39,10 @@ from bireme.wire.messages import (
 
 __all__ = ("ServerCore",)
 
-_OfAView = Push | Pull | PullRows | Init | Command | Rounds
-_OF_A_VIEW: frozenset[type[Message]] = frozenset({Push, Pull, PullRows, Init, Command, Rounds})
+_OfAView = Push | JointPush | Pull | PullRows | Init | Command | Rounds
+_OF_A_VIEW: frozenset[type[Message]] = frozenset(
+    {Push, JointPush, Pull, PullRows, Init, Command, Rounds}
+)
 
 
 class ServerCore:
@@ -147,6 +150,8 @@ class ServerCore:
             self._replies.stale(link, request, self._view)
         elif type(message) is Push:
             shelf.push(link, peer, message, payload, now_s)
+        elif type(message) is JointPush:
+            shelf.joint_push(link, peer, message, payload, now_s)
         elif type(message) is Pull:
             shelf.pull(link, peer, message)
         elif type(message) is PullRows:

@@ -18,6 +18,7 @@ from bireme.errors import BiremeError, ConfigError, StateError
 from bireme.wire.messages import (
     Init,
     InitEntry,
+    JointPush,
     Pull,
     PullRows,
     Push,
@@ -95,7 +96,7 @@ class Shelf:
         self._now_s = now_s
         self._crew.weights[peer.rank] = message.weight
         if len(message.entries) > 1:
-            group = self._groups.of(message)
+            group = self._groups.of(message.entries)
             if group is not None:
                 self._contribute(link, peer.node, group, message, group.entry, payload, 0)
                 return
@@ -114,6 +115,64 @@ class Shelf:
             elif self._parked.push(link, message, entry, payload, offset):
                 self._replies.add(Hold(payload))
             offset += entry.payload_bytes
+
+    def joint_push(
+        self, link: int, peer: Peer, message: JointPush, payload: object, now_s: float
+    ) -> None:
+        """Take in contributions of several ranks that a relay has added up."""
+        crew = self._crew
+        try:
+            node = crew.tree.node(message.first_shard, message.end_shard)
+            ranks = self._covered(peer, message)
+        except ConfigError as error:
+            self._replies.fault(link, message.request, error)
+            return
+        self._now_s = now_s
+        crew.weights.update(zip(ranks, message.weights, strict=True))
+        group = self._groups.of(message.entries) if len(message.entries) > 1 else None
+        if group is not None:
+            self._contribute_all(link, node, group, message, group.entry, payload, 0, ranks)
+            return
+        offset = 0
+        for entry in message.entries:
+            slot = self._slots.get((entry.key_id, entry.index))
+            if slot is None:
+                missing = StateError(f"key {entry.key_id} has no first value yet")
+                where = (SlotRound(entry.key_id, entry.index, message.round + entry.lead),)
+                self._replies.fault(link, message.request, missing, where)
+            else:
+                if slot.group is not None:
+                    self._groups.part(slot.group)
+                self._contribute_all(link, node, slot, message, entry, payload, offset, ranks)
+            offset += entry.payload_bytes
+
+    def _contribute_all(
+        self,
+        link: int,
+        node: int,
+        slot: Slot,
+        message: JointPush,
+        entry: PushEntry,
+        payload: object,
+        offset: int,
+        ranks: tuple[int, ...],
+    ) -> None:
+        try:
+            _check_joint(slot, ranks)
+        except BiremeError as error:
+            number = message.round + entry.lead
+            self._refuse_entry(link, slot, message, number, error)
+        else:
+            self._contribute(link, node, slot, message, entry, payload, offset, ranks)
+
+    def _covered(self, peer: Peer, message: JointPush) -> tuple[int, ...]:
+        ranks = self._crew.ranks_within(message.first_shard, message.end_shard)
+        if message.rank == peer.rank and len(ranks) == len(message.weights):
+            return ranks
+        raise ConfigError(
+            f"a joint push of rank {message.rank} by the link of W[{peer.rank}] covers shards "
+            f"{message.first_shard} to {message.end_shard} with {len(message.weights)} weights"
+        )
 
     def pull(self, link: int, peer: Peer, message: Pull) -> None:
         """Answer with the values that are recent enough; keep the rest until they are."""
@@ -163,8 +222,9 @@ class Shelf:
         """Tell a rank where it stands."""
         self._groups.part_all()
         wanted = frozenset(message.key_ids)
+        rank = peer.rank if message.rank is None else message.rank
         entries = tuple(
-            RoundEntry(key_id, index, slot.ledger.expected(peer.rank), slot.ledger.version)
+            RoundEntry(key_id, index, slot.ledger.expected(rank), slot.ledger.version)
             for (key_id, index), slot in self._slots.items()
             if not wanted or key_id in wanted
         )
@@ -191,14 +251,15 @@ class Shelf:
         link: int,
         node: int,
         slot: Slot,
-        message: Push,
+        message: Push | JointPush,
         entry: PushEntry,
         payload: object,
         offset: int,
+        ranks: tuple[int, ...] = (),
     ) -> None:
-        ledger, rank, number = slot.ledger, message.rank, message.round + entry.lead
+        ledger, rank, number = slot.ledger, _speaker(message), message.round + entry.lead
         wait = (link, message.request, number, message.want_value, message.priority)
-        expected = ledger.expected(rank)
+        expected = ledger.expected(ranks[0] if ranks else rank)
         if number > expected:
             self._note_refused(link, slot, message)
             self._refuse(link, message, slot.names(number), expected)
@@ -214,7 +275,8 @@ class Shelf:
             if not slot.present:
                 slot.opened_s = self._now_s
             try:
-                slot.add(self._values, self._crew.tree, node, message, entry, payload, offset)
+                tree = self._crew.tree
+                slot.add(self._values, tree, node, message, entry, payload, offset, ranks)
             except BiremeError as error:
                 self._refuse_entry(link, slot, message, number, error)
                 return
@@ -227,30 +289,32 @@ class Shelf:
             slot.pushes[rank] = wait
 
     def _refuse_entry(
-        self, link: int, slot: Slot, message: Push, number: int, error: Exception
+        self, link: int, slot: Slot, message: Push | JointPush, number: int, error: Exception
     ) -> None:
         self._note_refused(link, slot, message)
         self._replies.fault(link, message.request, refusal_of(error), slot.names(number))
 
-    def _check_not_refused(self, link: int, slot: Slot, message: Push) -> None:
-        known, peer = slot.refused.get(message.rank), self._peers.get(link)
+    def _check_not_refused(self, link: int, slot: Slot, message: Push | JointPush) -> None:
+        rank, peer = _speaker(message), self._peers.get(link)
+        known = slot.refused.get(rank)
         if known is None or peer is None:
             return
         if known[0] == peer.incarnation and message.request <= known[1]:
             raise StateError("this push was refused before")
-        del slot.refused[message.rank]
+        del slot.refused[rank]
 
-    def _note_refused(self, link: int, slot: Slot, message: Push) -> None:
-        known, peer = slot.refused.get(message.rank), self._peers.get(link)
+    def _note_refused(self, link: int, slot: Slot, message: Push | JointPush) -> None:
+        rank, peer = _speaker(message), self._peers.get(link)
+        known = slot.refused.get(rank)
         if peer is None:
             return
         newest = message.request
         if known is not None and known[0] == peer.incarnation:
             newest = max(newest, known[1])
-        slot.refused[message.rank] = (peer.incarnation, newest)
+        slot.refused[rank] = (peer.incarnation, newest)
 
     def _refuse(
-        self, link: int, message: Push, where: tuple[SlotRound, ...], expected: int
+        self, link: int, message: Push | JointPush, where: tuple[SlotRound, ...], expected: int
     ) -> None:
         first = where[0]
         error = StateError(
@@ -378,3 +442,21 @@ class Shelf:
             if self._parked.done_with(each.payload):
                 self._replies.add(Release(each.payload))
         return True
+
+
+def _speaker(message: Push | JointPush) -> int:
+    """Return under which number a push waits: a relay has one beside its worker's own."""
+    return ~message.rank if isinstance(message, JointPush) else message.rank
+
+
+def _check_joint(slot: Slot, ranks: tuple[int, ...]) -> None:
+    """Raise unless a joint push of these ranks counts for all of them or for none.
+
+    Raises:
+        ConfigError: Contributions to the slot are applied one by one.
+        StateError: The ranks have not all come as far.
+    """
+    if not slot.ledger.pools:
+        raise ConfigError(f"key {slot.key_id} takes no joint pushes: it is not synchronous")
+    if len({slot.ledger.expected(rank) for rank in ranks}) > 1:
+        raise StateError(f"some of the contributions of ranks {list(ranks)} are known already")

@@ -4,7 +4,7 @@ Called by :mod:`bireme.core.scheduler` when the job is complete.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from statistics import fmean
 
 import msgspec
@@ -18,8 +18,14 @@ __all__ = ("server_weights", "with_frames")
 _BYTES_PER_MBIT = 1e6 / 8
 
 
-def server_weights(nodes: Iterable[NodeInfo]) -> list[float]:
+def server_weights(
+    nodes: Iterable[NodeInfo], relayed: Collection[str] = frozenset()
+) -> list[float]:
     """Return each server's share of the bytes, by rank; some may be 0.
+
+    Args:
+        nodes: Who takes part.
+        relayed: Machines whose workers send each byte once for all of them.
 
     Weights that somebody declared (``bandwidth`` other than 1) are taken as they are. Otherwise the
     machines share by the speeds of their links and by who runs on them: a link that nobody stated
@@ -30,7 +36,10 @@ def server_weights(nodes: Iterable[NodeInfo]) -> list[float]:
     if any(info.bandwidth != 1.0 for info in servers):
         return [info.bandwidth for info in servers]
     by_host = _by_host(infos)
-    sites = _sites(list(by_host.values()))
+    sites = [
+        site._replace(num_workers=1) if host in relayed else site
+        for host, site in zip(by_host, _sites(list(by_host.values())), strict=True)
+    ]
     shares = dict(zip(by_host, spread(sites).shares, strict=True))
     counts = {host: site.num_servers for host, site in zip(by_host, sites, strict=True)}
     return [shares[info.host] / counts[info.host] for info in servers]

@@ -4,6 +4,7 @@ Called by :mod:`bireme.core.server` for every entry of a push or a pull, so it i
 steps per entry. Everything that can be wrong with an entry is found before anything changes.
 """
 
+from collections.abc import Sequence
 from math import fsum
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from bireme.core.tree import Tree
 from bireme.core.values import SlotValues
 from bireme.errors import ConfigError, StateError
 from bireme.types.shards import span_of
-from bireme.wire.messages import Push, PushEntry, SlotRound
+from bireme.wire.messages import JointPush, Push, PushEntry, SlotRound
 
 if TYPE_CHECKING:
     from bireme.core.groups import Group
@@ -46,6 +47,7 @@ class Crew:
         """Dead ranks that nobody will replace: their weight is made up for by the others'."""
         self.weights: dict[int, float] = {}
         """The newest weight of each rank."""
+        self._within: dict[tuple[int, int], tuple[int, ...]] = {}
 
     def span(self, rank: int) -> tuple[int, int]:
         """Return the shards of ``rank``: first, and one after the last.
@@ -55,6 +57,28 @@ class Crew:
             [(0, 2), (2, 5)]
         """
         return span_of(rank, self.num_workers, self.tree.num_shards)
+
+    def ranks_within(self, first_shard: int, end_shard: int) -> tuple[int, ...]:
+        """Return the ranks whose shards these are; none if one has others too.
+
+        Example:
+            >>> crew = Crew(3, 6)
+            >>> crew.ranks_within(0, 4), crew.ranks_within(0, 3)
+            ((0, 1), ())
+        """
+        found = self._within.get((first_shard, end_shard))
+        if found is None:
+            spans = [self.span(rank) for rank in range(self.num_workers)]
+            found = tuple(
+                rank
+                for rank, (first, end) in enumerate(spans)
+                if first_shard <= first and end <= end_shard
+            )
+            covered = sum(spans[rank][1] - spans[rank][0] for rank in found)
+            if covered != end_shard - first_shard:
+                found = ()
+            self._within[first_shard, end_shard] = found
+        return found
 
     def set_members(self, *, lost: int, left: int, replaced: bool) -> None:
         """Take over a new view.
@@ -144,7 +168,12 @@ class Slot:
         return (SlotRound(self.key_id, self.index, number),)
 
     def check(
-        self, values: SlotValues, push: Push, entry: PushEntry, payload: object, offset_bytes: int
+        self,
+        values: SlotValues,
+        push: Push | JointPush,
+        entry: PushEntry,
+        payload: object,
+        offset_bytes: int,
     ) -> None:
         """Raise unless a contribution can be taken in; nothing changes.
 
@@ -169,10 +198,11 @@ class Slot:
         values: SlotValues,
         tree: Tree,
         node: int,
-        push: Push,
+        push: Push | JointPush,
         entry: PushEntry,
         payload: object,
         offset_bytes: int,
+        ranks: Sequence[int] = (),
     ) -> None:
         """Take a checked contribution of the rank ``push.rank`` into the open round.
 
@@ -184,26 +214,30 @@ class Slot:
             entry: Its entry in the message.
             payload: The message's payload.
             offset_bytes: Where in it the entry's bytes start.
+            ranks: Of a joint push: whose contributions it covers.
 
         Raises:
             BiremeError: The contribution cannot be read. Nothing has changed.
         """
+        weights = push.weights if isinstance(push, JointPush) else (push.weight,)
+        weight = 1.0 if isinstance(push, JointPush) and push.weighed else weights[0]
         partials = self.partials
         node = tree.climb(partials, node)
         sibling = partials.pop(node ^ 1, None)
         if sibling is None:
             try:
-                partial = values.first(self.cell, entry, payload, offset_bytes, push.weight)
+                partial = values.first(self.cell, entry, payload, offset_bytes, weight)
             except Exception as error:
                 raise refusal_of(error) from error
         else:
-            partial = values.add(self.cell, sibling, entry, payload, offset_bytes, push.weight)
+            partial = values.add(self.cell, sibling, entry, payload, offset_bytes, weight)
             node, partial = tree.rise(partials, node >> 1, partial, values.merge)
         partials[node] = partial
         self.mean = push.mean
-        self.weights.append(push.weight)
-        self.present |= 1 << push.rank
-        self.ledger.record(push.rank)
+        self.weights += weights
+        for rank in ranks or (push.rank,):
+            self.present |= 1 << rank
+            self.ledger.record(rank)
 
     def finish(self, values: SlotValues, crew: Crew) -> None:
         """Apply what was taken in; the next round is open."""

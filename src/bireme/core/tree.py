@@ -69,6 +69,19 @@ class Tree:
             f"give each worker an aligned power of two of them"
         )
 
+    def span(self, node: int) -> tuple[int, int]:
+        """Return the shards below a node: the first, and one after the last.
+
+        Example:
+            >>> tree = Tree(6)
+            >>> tree.span(6), tree.span(2), tree.span(3)
+            ((4, 6), (0, 4), (4, 6))
+        """
+        first = end = node
+        while first < self._size:
+            first, end = 2 * first, 2 * end + 1
+        return first - self._size, min(end - self._size + 1, self.num_shards)
+
     def set_absent(self, shards: Iterable[int], for_now: Iterable[int] = ()) -> None:
         """Declare which shards will not come; all others will.
 

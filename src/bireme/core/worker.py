@@ -27,6 +27,7 @@ from bireme.core.calls import (
 from bireme.core.desk import Desk
 from bireme.core.events import ConnectFailed, Event, Linked, Lost, Received, Tick
 from bireme.core.member import Identity, Member
+from bireme.core.neighbours import neighbours_of
 from bireme.core.opencalls import OpenCall
 from bireme.core.requests import (
     SCHEDULER_RANK,
@@ -121,7 +122,12 @@ class WorkerCore:
         if self._member.ended is not None:
             return None
         due_s = self._member.next_deadline_s()
-        for each in (self._desk.next_deadline_s(), self._desk.routes.next_deadline_s()):
+        desk = self._desk
+        for each in (
+            desk.next_deadline_s(),
+            desk.routes.next_deadline_s(),
+            desk.handing.next_deadline_s(),
+        ):
             if each is not None and (due_s is None or each < due_s):
                 due_s = each
         return due_s
@@ -185,17 +191,32 @@ class WorkerCore:
             assert member.node is not None
             config, rank = member.config, member.node.rank
             shards, workers = config.num_shards, config.num_workers
-            desk.lanes.rank = rank
+            desk.lanes.rank = desk.lanes.turn = rank
             desk.lanes.bundle_bytes = min(desk.lanes.bundle_bytes, config.bundle_bytes)
             desk.lanes.span = (rank * shards // workers, (rank + 1) * shards // workers)
             desk.actions += desk.routes.begin(list(member.nodes.values()))
             for server in desk.routes.ranks():
                 desk.lanes.add_server(server)
+            self._look_for_relay()
         self._view = member.view
         desk.view_changed()
 
+    def _look_for_relay(self) -> None:
+        member, desk = self._member, self._desk
+        assert member.node is not None
+        host = member.nodes[member.node].host
+        neighbours = neighbours_of(host, member.nodes.values(), member.config)
+        if neighbours is not None:
+            desk.lanes.turn = neighbours.turn
+        desk.actions += desk.handing.begin(
+            neighbours, member.node, member.view, member.incarnation, member.config, desk.now_s
+        )
+
     def _attached(self, link: int) -> None:
         desk = self._desk
+        if desk.handing.heard(link):
+            self._complete_ready()
+            return
         server = desk.routes.server_at(link)
         if server is None or desk.routes.link_to(server) == link:
             return
@@ -204,7 +225,8 @@ class WorkerCore:
         self._complete_ready()
 
     def _complete_ready(self) -> None:
-        if not self._member.started or not self._desk.routes.complete:
+        desk = self._desk
+        if not (self._member.started and desk.routes.complete and desk.handing.settled):
             return
         for number in self._ready_calls:
             call = self._desk.calls.get(number)
@@ -217,20 +239,33 @@ class WorkerCore:
             self._desk.actions += self._desk.routes.linked(
                 event.link, event.node, self._attach(), now_s
             )
+        elif event.node.role is Role.WORKER:
+            self._desk.actions += self._desk.handing.linked(event.link, self._attach(), now_s)
         else:
             self._desk.actions += self._member.linked(event.link, now_s)
 
     def _lost(self, event: Lost, now_s: float) -> None:
+        leaving = self._member.leaving
         if event.link == self._member.link:
             self._desk.actions += self._member.lost_link(event.reason, now_s)
+        elif event.link == self._desk.handing.link:
+            idle = leaving or not any(each.by_relay for each in self._desk.requests.values())
+            self._desk.actions += self._desk.handing.lost(event.reason, is_expected=idle)
+            self._without_relay()
         else:
             self._desk.actions += self._desk.routes.lost(
-                event.link, event.reason, is_expected=self._member.leaving
+                event.link, event.reason, is_expected=leaving
             )
+
+    def _without_relay(self) -> None:
+        self._desk.relay_lost()
+        self._complete_ready()
 
     def _connect_failed(self, event: ConnectFailed, now_s: float) -> None:
         if event.node.role is Role.SERVER:
             self._desk.routes.connect_failed(event.node, now_s)
+        elif event.node.role is Role.WORKER:
+            self._desk.handing.connect_failed(now_s)
         else:
             self._desk.actions += self._member.connect_failed(event.reason, now_s)
 
@@ -239,6 +274,10 @@ class WorkerCore:
         desk.actions += self._member.tick(now_s)
         if self._view:
             desk.actions += desk.routes.tick(self._attach(), now_s)
+            given_up = desk.handing.tick(self._attach(), now_s)
+            desk.actions += given_up
+            if given_up and desk.handing.settled:
+                self._without_relay()
         desk.tick()
 
     def _attach(self) -> Attach:
@@ -264,6 +303,8 @@ class WorkerCore:
                 desk.complete(call)
         desk.abandon(self._over())
         desk.actions += [Close(link) for link in desk.routes.links()]
+        if desk.handing.link is not None:
+            desk.actions.append(Close(desk.handing.link))
         if self._member.link is not None:
             desk.actions.append(Close(self._member.link))
         desk.actions.append(ended)

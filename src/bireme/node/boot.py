@@ -19,6 +19,7 @@ from bireme.errors import ConfigError
 from bireme.node.egress import Egress
 from bireme.node.interface import address_of_interface
 from bireme.node.parcels import cut_parcel
+from bireme.node.relay import Relay
 from bireme.node.runtime import Core, Runtime
 from bireme.node.tables.values import WithTables
 from bireme.node.tls import tls_contexts
@@ -30,6 +31,7 @@ from bireme.settings import JobSettings, NodeSettings, Security, TransportChoice
 from bireme.settings.node import LEAST_SECRET
 from bireme.transport.base import TransportOptions
 from bireme.transport.tcp import SocketTransport
+from bireme.types.choices import DeathPolicy
 from bireme.types.nodes import Role
 from bireme.version import __version__
 from bireme.wire.limits import Limits
@@ -95,7 +97,9 @@ def _prepare_optimizers() -> None:
 def connect_worker(node: NodeSettings, job: JobSettings) -> WorkerClient:
     """Return a worker's client; ``ready`` of it joins the job."""
     node = _with_host(node)
-    core = WorkerCore(identity_of(node, job, ()), cut=cut_parcel)
+    relay = _relay(node, job)
+    addresses = () if relay is None else relay.addresses
+    core = WorkerCore(identity_of(node, job, addresses), cut=cut_parcel)
     transport = _open_transport(node, job)
     return WorkerClient(
         core,
@@ -104,7 +108,21 @@ def connect_worker(node: NodeSettings, job: JobSettings) -> WorkerClient:
         payload_crc=job.payload_crc,
         egress=_egress(node, job),
         timeline=_timeline(node),
+        relay=relay,
     )
+
+
+def _relay(node: NodeSettings, job: JobSettings) -> Relay | None:
+    """Listen as a relay would, unless it is known that there will be none.
+
+    A job whose scheduler is on loopback has one machine only, and no link to spare.
+    """
+    if not job.relay or job.death_policy is not DeathPolicy.ABORT or node.is_on_loopback:
+        return None
+    transport = _open_transport(node, job)
+    form = {TransportChoice.UNIX: "unix://", TransportChoice.TCP: _tcp(node)}
+    address = transport.listen(form.get(job.transport, "shm+unix://"))
+    return Relay(transport, (address,), egress=_egress(node, job), payload_crc=job.payload_crc)
 
 
 def _egress(node: NodeSettings, job: JobSettings) -> Egress | None:
@@ -149,6 +167,7 @@ def job_config(node: NodeSettings, job: JobSettings) -> JobConfig:
         heartbeat_interval_s=job.heartbeat_interval_s,
         heartbeat_timeout_s=job.heartbeat_timeout_s,
         max_payload_bytes=job.max_payload_bytes,
+        relay=job.relay,
     )
 
 

@@ -12,10 +12,13 @@ from bireme.compress.base import Compressor
 from bireme.compress.factory import create
 from bireme.errors import ConfigError
 
-__all__ = ("RAW", "decoder", "element_type", "encoding_of")
+__all__ = ("RAW", "SUM", "decoder", "element_type", "encoding_of")
 
 RAW = "raw"
 """The slot's own element type, uncompressed."""
+
+SUM = "sum"
+"""Sums of raw values that a relay has made, in the type in which the server sums them."""
 
 _HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
 

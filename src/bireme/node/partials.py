@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 
 from bireme.compress.base import Payload
-from bireme.node.encodings import RAW, decoder, element_type
+from bireme.node.encodings import RAW, SUM, decoder, element_type
 from bireme.node.memory import Held, tensor_over
 from bireme.transport.base import Buffer
 from bireme.types.choices import Layout
@@ -106,10 +106,11 @@ class DensePartial:
         *,
         accumulate: bool,
     ) -> None:
-        if entry.encoding != RAW:
+        if entry.encoding not in (RAW, SUM):
             self._fold_encoded(entry, payload, offset_bytes, weight, accumulate=accumulate)
             return
-        source = tensor_over(payload, self.shape.dtype, self.shape.length, offset_bytes)
+        dtype = self.shape.dtype if entry.encoding == RAW else self.shape.sum_dtype
+        source = tensor_over(payload, dtype, self.shape.length, offset_bytes)
         if weight != 1.0:
             source = weighed(source.to(self.tensor.dtype), weight)
         if accumulate:

@@ -110,6 +110,8 @@ class Runtime:
         egress: Egress | None = None,
     ) -> None:
         self._core = core
+        self.open_relay: Callable[[act.OpenRelay], None] | None = None
+        """Runs a relay beside the role, in a worker that may be asked to."""
         self._egress = egress
         self.timeline: Timeline | None = None
         """Where to note when payloads leave and arrive."""
@@ -134,6 +136,7 @@ class Runtime:
         """Sent and received so far."""
         self._carry_out: dict[type[act.Action], Callable[[Any], None]] = {
             act.Connect: self._connect,
+            act.OpenRelay: self._relay,
             act.Send: self._send,
             act.Close: self._close,
             act.Hold: self._hold,
@@ -333,6 +336,10 @@ class Runtime:
             best = best_address(addresses, machine_token(), self._inproc_names)
         _log.info("%s reaches %s by %s", self._name, node, best)
         return (best,)
+
+    def _relay(self, action: act.OpenRelay) -> None:
+        if self.open_relay is not None:
+            self.open_relay(action)
 
     def _close(self, action: act.Close) -> None:
         link = self._links.pop(action.link, None)

@@ -8,7 +8,7 @@ import torch
 from bireme.core.values import Answer
 from bireme.errors import BiremeError, ConfigError, StateError, UnsupportedError
 from bireme.node.cells import Cell
-from bireme.node.encodings import RAW, decoder
+from bireme.node.encodings import RAW, SUM, decoder
 from bireme.node.joined import JoinedCell
 from bireme.node.memory import Held, bytes_of, tensor_over
 from bireme.node.partials import DensePartial, RowsPartial, SlotShape, is_rows, read_rows
@@ -326,6 +326,8 @@ def _torch_dtype(name: str) -> torch.dtype:
 def _check_dense(shape: SlotShape, entry: PushEntry) -> None:
     if entry.encoding == RAW:
         expected = shape.length * shape.dtype.itemsize
+    elif entry.encoding == SUM:
+        expected = shape.length * shape.sum_dtype.itemsize
     else:
         if shape.dtype is not torch.float32:
             raise UnsupportedError(

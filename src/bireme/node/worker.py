@@ -18,6 +18,7 @@ from bireme.node.landing import Landing
 from bireme.node.memory import Held
 from bireme.node.parcels import Parcel
 from bireme.node.pump import Pump
+from bireme.node.relay import Relay
 from bireme.node.runtime import Runtime
 from bireme.node.tickets import Place, Slot, Ticket
 from bireme.observe.timeline import Timeline
@@ -51,6 +52,7 @@ class WorkerClient:
         payload_crc: Send a checksum with every payload.
         egress: Orders the payloads that leave this machine.
         timeline: What happens is recorded there; written when the worker leaves.
+        relay: To be opened if this worker is the first of its machine; closed by :meth:`leave`.
 
     Guarantees:
         Every method may be called from any thread. Every wait ends within its limit, with an error
@@ -67,8 +69,10 @@ class WorkerClient:
         payload_crc: bool = False,
         egress: Egress | None = None,
         timeline: Timeline | None = None,
+        relay: Relay | None = None,
     ) -> None:
         self._core = core
+        self._relay = relay
         self.timeline = timeline
         self._transport = transport
         self._tickets: dict[int, Ticket] = {}
@@ -89,6 +93,7 @@ class WorkerClient:
             egress=egress,
         )
         self._runtime.timeline = timeline
+        self._runtime.open_relay = None if relay is None else relay.open
         self._shield = Shield()
         self._pump = Pump(self._step, self._runtime.wake, "bireme-keeper", self._shield)
 
@@ -110,7 +115,10 @@ class WorkerClient:
         self._shield.raise_up()
         self._runtime.start()
         self._pump.start()
-        return cast("Start", self._call(lambda n: calls.ReadyCall(n, timeout_s)))
+        started = cast("Start", self._call(lambda n: calls.ReadyCall(n, timeout_s)))
+        if self._relay is not None and not self._relay.is_open:
+            self._relay.close()
+        return started
 
     def declare(
         self, store: int, keys: Sequence[KeyDecl], timeout_s: float
@@ -289,6 +297,8 @@ class WorkerClient:
         finally:
             self._pump.stop()
             self._transport.close()
+            if self._relay is not None:
+                self._relay.close()
             self._shield.lower()
             if self.timeline is not None:
                 self.timeline.write()

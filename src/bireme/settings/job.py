@@ -108,6 +108,10 @@ class JobSettings:
     """How bytes travel between workers and servers: ``auto``, ``shm``, ``unix`` or ``tcp``.
     ``auto`` takes the fastest that a pair of nodes has in common; a forced one that a pair does
     not have is an error."""
+    relay: bool = field(default=True, metadata=env("BIREME_RELAY"))
+    """Whether one worker of each machine pushes for all workers there, where there are several and
+    servers on other machines: the link then carries each byte once. For synchronous stores of jobs
+    that end with a worker's death."""
     payload_crc: bool = field(default=False, metadata=env("BIREME_PAYLOAD_CRC"))
     """Whether payloads carry a checksum beyond TCP's own. Headers and messages always do. Off,
     because it reads every byte once more at both ends."""

@@ -168,6 +168,11 @@ class NodeSettings:
         return f"tcp://{f'[{host}]' if ':' in host else host}:{self.scheduler_port}"
 
     @property
+    def is_on_loopback(self) -> bool:
+        """Whether the whole job is on this machine, since its scheduler is reached by loopback."""
+        return _is_loopback(self.scheduler_host)
+
+    @property
     def listen_host(self) -> str | None:
         """The address to listen on; ``None``: the one from which the node reaches the scheduler.
 

@@ -6,13 +6,16 @@ tests and by tools that ask what a job would do.
 
 from collections.abc import Callable
 
+from bireme.core.actions import OpenRelay
 from bireme.core.member import Identity
+from bireme.core.relay import RelayCore
 from bireme.core.scheduler import SchedulerCore
 from bireme.core.server import ServerCore
 from bireme.core.worker import WorkerCore
 from bireme.sim.clock import Clock
 from bireme.sim.network import Faults, Network
 from bireme.sim.process import Process, Script, User
+from bireme.sim.relaying import FloatSums
 from bireme.sim.values import FloatValues, cut_payload
 from bireme.types.nodes import SCHEDULER, NodeId, Role, server, worker
 from bireme.wire.messages import JobConfig
@@ -31,9 +34,10 @@ class Cluster:
         seed: Of all that is left to chance.
         faults: Of the network, from the beginning.
         check_codec: Send every message through the wire's codec.
-        bundle_bytes: As for the roles.
         keep_history: Have the servers keep the total of every round.
         supervised: Start a worker again that has failed while the job goes on, as a launcher may.
+        workers_per_host: So many share a machine, with a server as long as there are; 0: every
+            process has one of its own.
 
     Example:
         >>> from bireme.core.calls import LeaveCall, ReadyCall
@@ -53,11 +57,14 @@ class Cluster:
         seed: int = 0,
         faults: Faults | None = None,
         check_codec: bool = True,
-        bundle_bytes: int = 1 << 20,
         keep_history: bool = False,
         supervised: bool = False,
+        workers_per_host: int = 0,
     ) -> None:
         self._supervised = supervised
+        self._workers_per_host = workers_per_host
+        self.relays: list[RelayCore] = []
+        """All that were opened."""
         self._keep_history = keep_history
         self.config = config
         self.clock = Clock()
@@ -68,7 +75,6 @@ class Cluster:
         self.gone: list[tuple[NodeId, Process]] = []
         """Processes that were replaced."""
         self._script = script
-        self._bundle_bytes = bundle_bytes
         self._num_processes = 0
         self._check_every = 4 * (config.num_workers + config.num_servers)
         self._start_scheduler()
@@ -88,9 +94,7 @@ class Cluster:
     def start_worker(self, rank: int, script: Callable[[User, int], Script] | None = None) -> None:
         """Start a worker's process; one of the same rank that is there is replaced."""
         make = script or self._script
-        core = WorkerCore(
-            self._identity(Role.WORKER, rank), bundle_bytes=self._bundle_bytes, cut=cut_payload
-        )
+        core = WorkerCore(self._identity(Role.WORKER, rank), cut=cut_payload)
         self._begin(worker(rank), core, User(lambda user: make(user, rank)))
 
     def user(self, rank: int) -> User:
@@ -114,9 +118,7 @@ class Cluster:
         values = FloatValues()
         values.keep_history = self._keep_history
         self.values.append(values)
-        core = ServerCore(
-            self._identity(Role.SERVER, rank), values, bundle_bytes=self._bundle_bytes
-        )
+        core = ServerCore(self._identity(Role.SERVER, rank), values)
         self._begin(server(rank), core)
 
     def _begin(
@@ -127,9 +129,24 @@ class Cluster:
     ) -> None:
         if node in self.processes:
             self.gone.append((node, self.processes[node]))
-        process = Process(core, self.clock, self.network, self.processes.get, user, self._ended)
+        process = Process(
+            core, self.clock, self.network, self._find, user, self._ended, self._open_relay
+        )
         self.processes[node] = process
         self.clock.after(0.0, process.start)
+
+    def _find(self, node: NodeId) -> Process | None:
+        """Return what a connection to ``node`` reaches: with a worker it is its relay."""
+        process = self.processes.get(node)
+        return process.relay if process is not None and node.role is Role.WORKER else process
+
+    def _open_relay(self, process: Process, action: OpenRelay) -> None:
+        core = RelayCore(
+            action.neighbours, action.config, action.incarnation, action.view, FloatSums()
+        )
+        self.relays.append(core)
+        process.relay = Process(core, self.clock, self.network, self.processes.get)
+        self.clock.after(0.0, process.relay.start)
 
     def _ended(self, process: Process) -> None:
         if not self._supervised or process.exit is None or process.exit.exit_code == 0:
@@ -147,9 +164,15 @@ class Cluster:
         return Identity(
             role=role,
             rank=rank,
-            host=f"host-{role.letter.lower()}{rank}",
+            host=self._host(role, rank),
+            addresses=("relay",) if role is Role.WORKER else (),
             pid=self._num_processes,
             num_workers=self.config.num_workers,
             num_servers=self.config.num_servers,
             start_timeout_s=self.config.start_timeout_s,
         )
+
+    def _host(self, role: Role, rank: int) -> str:
+        if not self._workers_per_host:
+            return f"host-{role.letter.lower()}{rank}"
+        return f"host-{rank // self._workers_per_host if role is Role.WORKER else rank}"

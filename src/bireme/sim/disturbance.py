@@ -8,6 +8,7 @@ from enum import StrEnum
 from random import Random
 
 from bireme.sim.cluster import Cluster
+from bireme.sim.process import Process
 from bireme.types.nodes import NodeId, Role, worker
 
 __all__ = ("Disturbance", "Trouble", "disturb", "draw")
@@ -22,6 +23,10 @@ class Trouble(StrEnum):
     """A dead worker gets a replacement."""
     CUT = "cut"
     """One of its links breaks, with what is under way."""
+    CUT_RELAY = "cut relay"
+    """A link of the relay beside a worker breaks."""
+    END_RELAY = "end relay"
+    """The relay beside a worker ends; the worker lives."""
     FREEZE = "freeze"
     """It stops doing anything; its links stay."""
     THAW = "thaw"
@@ -90,10 +95,25 @@ def _happen(cluster: Cluster, each: Disturbance) -> None:
     elif each.trouble is Trouble.CRASH:
         process.crash()
     elif each.trouble is Trouble.CUT:
-        links = cluster.network.links_of(process)
-        if links:
-            cluster.network.cut(links[each.pick % len(links)])
+        _cut(cluster, process, each.pick)
+    elif each.trouble in (Trouble.CUT_RELAY, Trouble.END_RELAY):
+        _trouble_relay(cluster, process.relay, each)
     elif each.trouble is Trouble.FREEZE:
         process.freeze()
     else:
         process.thaw()
+
+
+def _cut(cluster: Cluster, process: Process, pick: int) -> None:
+    links = cluster.network.links_of(process)
+    if links:
+        cluster.network.cut(links[pick % len(links)])
+
+
+def _trouble_relay(cluster: Cluster, relay: Process | None, each: Disturbance) -> None:
+    if relay is None:
+        return
+    if each.trouble is Trouble.CUT_RELAY:
+        _cut(cluster, relay, each.pick)
+    else:
+        relay.crash()

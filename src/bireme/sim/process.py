@@ -16,6 +16,7 @@ from bireme.core.actions import (
     Fail,
     Hold,
     Log,
+    OpenRelay,
     Release,
     Send,
 )
@@ -140,6 +141,7 @@ class Process:
         find: Returns the process that is reached by the name of a node.
         user: For a worker.
         on_exit: Called when the job has ended here.
+        open_relay: Called when this process is to be the relay of its machine too.
     """
 
     def __init__(
@@ -150,6 +152,7 @@ class Process:
         find: "Callable[[NodeId], Process | None]",
         user: User | None = None,
         on_exit: "Callable[[Process], None]" = lambda _: None,
+        open_relay: "Callable[[Process, OpenRelay], None]" = lambda _, __: None,
     ) -> None:
         self.core = core
         self.user = user
@@ -165,6 +168,9 @@ class Process:
         self._network = network
         self._find = find
         self._on_exit = on_exit
+        self._open_relay = open_relay
+        self.relay: Process | None = None
+        """Which lives in this process and dies with it."""
         self._tick_at_s: float | None = None
         self._frozen: list[Event] | None = None
 
@@ -184,6 +190,8 @@ class Process:
     def crash(self) -> None:
         """Die: nothing is said, the operating system closes the links."""
         self.alive = False
+        if self.relay is not None:
+            self.relay.crash()
         for link in self._network.links_of(self):
             self._network.close(link, "connection reset")
 
@@ -231,9 +239,13 @@ class Process:
             self._release(action)
         elif isinstance(action, Log):
             self.log.append(action)
+        elif isinstance(action, OpenRelay):
+            self._open_relay(self, action)
         elif isinstance(action, EndJob):
             self.exit = action
             self.alive = False
+            if self.relay is not None:
+                self.relay.crash()
             for link in self._network.links_of(self):
                 self._network.close(link)
             self._on_exit(self)

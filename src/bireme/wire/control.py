@@ -94,6 +94,8 @@ class JobConfig(_Part, frozen=True):
     max_payload_bytes: Number = 1 << 30
     bundle_bytes: Number = 1 << 20
     """Slots for one receiver travel together in messages of about this size."""
+    relay: bool = True
+    """One worker of each machine pushes for all of it, where that spares a link bytes."""
 
     def __post_init__(self) -> None:
         check_shards(self.num_workers, self.num_shards)

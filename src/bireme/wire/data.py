@@ -352,6 +352,8 @@ class Rounds(Message, frozen=True):
     request: Count
     view: Number
     key_ids: tuple[Count, ...] = ()
+    rank: Count | None = None
+    """Asked by a relay for this rank, whose contribution it has sent."""
 
 
 class RoundsReply(Message, frozen=True):

@@ -52,6 +52,9 @@ from bireme.wire.data import SlotRound as SlotRound
 from bireme.wire.data import Stale as Stale
 from bireme.wire.data import Value as Value
 from bireme.wire.data import ValueEntry as ValueEntry
+from bireme.wire.relay import Declined as Declined
+from bireme.wire.relay import Handover as Handover
+from bireme.wire.relay import JointPush as JointPush
 from bireme.wire.schema import Kind as Kind
 from bireme.wire.schema import Message as Message
 
@@ -70,8 +73,10 @@ __all__ = (
     "DeathPolicy",
     "Declare",
     "Declared",
+    "Declined",
     "Fault",
     "FaultCode",
+    "Handover",
     "Heartbeat",
     "HeartbeatAck",
     "Init",
@@ -79,6 +84,7 @@ __all__ = (
     "JobConfig",
     "Join",
     "Joined",
+    "JointPush",
     "KeyDecl",
     "KeyPlacement",
     "Kind",
@@ -145,6 +151,9 @@ MESSAGES: dict[Kind, type[Message]] = {
         Fault,
         Rounds,
         RoundsReply,
+        Handover,
+        JointPush,
+        Declined,
     )
 }
 """The class of each kind."""

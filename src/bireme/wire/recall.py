@@ -16,6 +16,7 @@ from bireme.wire.codec import decode_body, decode_head, encode, join_head
 from bireme.wire.data import Pull, Push, Value
 from bireme.wire.header import Buffer, read_head
 from bireme.wire.limits import DEFAULT_LIMITS, Limits
+from bireme.wire.relay import Handover, JointPush
 from bireme.wire.schema import Kind, Message
 
 __all__ = ("Codec",)
@@ -52,7 +53,9 @@ class _Form:
         )
 
 
-_FORMS: dict[type[Message], _Form] = {each: _Form(each) for each in (Push, Pull, Value)}
+_FORMS: dict[type[Message], _Form] = {
+    each: _Form(each) for each in (Push, Pull, Value, Handover, JointPush)
+}
 _BY_KIND: dict[int, _Form] = {int(form.message.kind): form for form in _FORMS.values()}
 _encoder = msgspec.msgpack.Encoder()
 

@@ -82,6 +82,9 @@ class Kind(IntEnum):
     STALE = 43
     ROUNDS = 44
     ROUNDS_REPLY = 45
+    HANDOVER = 46
+    JOINT_PUSH = 47
+    DECLINED = 48
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
