@@ -6,12 +6,15 @@ from bireme.core.events import Received
 from bireme.sim.values import FloatValues, pack, unpack
 from bireme.types.choices import Consistency, Layout
 from bireme.types.dtypes import DType
+from bireme.types.nodes import worker
 from bireme.wire.messages import (
     Ack,
+    Attach,
     Fault,
     FaultCode,
     Init,
     InitEntry,
+    JointPush,
     Pull,
     PullEntry,
     PullRows,
@@ -217,3 +220,126 @@ def test_a_wrong_entry_is_refused_and_the_others_count(core, values):
     assert fault.entries == (SlotRound(0, 0, 0),)
     core.handle(push(1, 0, 1.0, key_ids=(1,)), 0.0)
     assert values.cells[1, 0].value == [6.0]
+
+
+def joint(number, value, *, span=(0, 2), weights=(1.0, 1.0), request=70, key_ids=(0,), **more):
+    """Return the ``Received`` of a joint push by link 20, which speaks for W[0]."""
+    options = {"weighed": True, "mean": False, "want_value": False} | more
+    entries = tuple(PushEntry(key, 0, 0, 8) for key in key_ids)
+    message = JointPush(request, 1, 0, *span, weights, *options.values(), number, 0, entries)
+    return Received(20, message, pack([value] * len(key_ids)))
+
+
+def server_with_relay(num_workers=4, **options):
+    core = running_server(num_workers)
+    core.handle(Received(20, Attach(worker(0), 3, 1)), 0.0)
+    initialise(core, **options)
+    return core
+
+
+def test_a_joint_push_counts_for_every_rank_that_it_covers():
+    core = server_with_relay()
+    assert core.handle(joint(0, 5.0, want_value=True), 0.0) == []
+    core.handle(push(3, 0, 1.0), 0.0)
+    actions = core.handle(push(2, 0, 1.0), 0.0)
+    assert sorted(each.link for each in of(actions, Send)) == [12, 13, 20]
+    (answer,) = sent(actions, Value)
+    assert (answer.request, answer.version) == (70, 1)
+
+
+def test_a_repeated_joint_push_is_answered_and_not_added():
+    values = FloatValues()
+    core = running_server(2, values)
+    core.handle(Received(20, Attach(worker(0), 3, 1)), 0.0)
+    initialise(core)
+    assert sent(core.handle(joint(0, 5.0), 0.0), Ack) != []
+    assert sent(core.handle(joint(0, 5.0), 0.0), Ack) != []
+    assert (values.num_taken, values.cells[0, 0].value) == (1, [5.0])
+    # And so is what one of its ranks sends itself.
+    assert sent(core.handle(push(1, 0, 3.0), 0.0), Ack) != []
+    assert values.cells[0, 0].value == [5.0]
+
+
+def test_a_joint_push_of_which_part_is_known_is_refused():
+    core = server_with_relay()
+    core.handle(push(1, 0, 1.0), 0.0)
+    (fault,) = sent(core.handle(joint(0, 5.0), 0.0), Fault)
+    assert "known already" in fault.text
+    # The others push for themselves.
+    core.handle(push(0, 0, 1.0), 0.0)
+    core.handle(push(2, 0, 1.0), 0.0)
+    assert len(sent(core.handle(push(3, 0, 1.0), 0.0), Ack)) == 4
+
+
+def test_a_joint_push_with_a_gap_is_refused():
+    core = server_with_relay()
+    (fault,) = sent(core.handle(joint(1, 5.0), 0.0), Fault)
+    assert "number 0 has not arrived" in fault.text
+
+
+@pytest.mark.parametrize(
+    "received",
+    [
+        joint(0, 1.0, span=(0, 2), weights=(1.0,)),
+        joint(0, 1.0, span=(0, 3), weights=(1.0, 1.0, 1.0)),
+        joint(0, 1.0, span=(1, 3)),
+        joint(0, 1.0, span=(0, 9), weights=(1.0,) * 9),
+        Received(11, joint(0, 1.0).message, joint(0, 1.0).payload),
+    ],
+    ids=["weights", "no subtree", "crossing", "beyond", "another's link"],
+)
+def test_a_joint_push_says_whom_it_covers(received):
+    core = server_with_relay()
+    (fault,) = sent(core.handle(received, 0.0), Fault)
+    assert fault.code is FaultCode.BAD_REQUEST
+    core.handle(push(0, 0, 1.0), 0.0)
+
+
+def test_only_what_is_pooled_and_has_a_value_takes_joint_pushes():
+    core = server_with_relay(consistency=Consistency.ASYNC)
+    (fault,) = sent(core.handle(joint(0, 1.0), 0.0), Fault)
+    assert "not synchronous" in fault.text
+    (fault,) = sent(core.handle(joint(0, 1.0, key_ids=(5,)), 0.0), Fault)
+    assert "no first value" in fault.text
+
+
+def test_weights_of_all_ranks_count_in_a_mean():
+    values = FloatValues()
+    core = running_server(3, values)
+    core.handle(Received(20, Attach(worker(0), 3, 1)), 0.0)
+    initialise(core)
+    core.handle(joint(0, 6.0, weights=(1.0, 2.0), mean=True), 0.0)
+    core.handle(push(2, 0, 2.0, weight=3.0, mean=True), 0.0)
+    assert values.cells[0, 0].value == [2.0]
+
+
+def test_one_contribution_is_weighed_here():
+    values = FloatValues()
+    core = running_server(2, values)
+    core.handle(Received(20, Attach(worker(0), 3, 1)), 0.0)
+    initialise(core)
+    core.handle(joint(0, 6.0, span=(0, 1), weights=(0.5,), weighed=False), 0.0)
+    core.handle(push(1, 0, 1.0), 0.0)
+    assert values.cells[0, 0].value == [4.0]
+
+
+def test_groups_take_joint_pushes():
+    values = FloatValues()
+    core = running_server(2, values)
+    core.handle(Received(20, Attach(worker(0), 3, 1)), 0.0)
+    initialise(core, key_ids=(0, 1))
+    for number in range(8):
+        actions = core.handle(joint(number, 1.0, key_ids=(0, 1), want_value=True), 0.0)
+        assert [each.version + each.entries[0].lead for each in sent(actions, Value)] == [
+            number + 1
+        ]
+    assert values.num_joined == 1
+
+
+def test_a_relay_asks_where_another_rank_stands():
+    core = server_with_relay()
+    core.handle(push(1, 0, 1.0), 0.0)
+    (reply,) = sent(core.handle(Received(20, Rounds(1, 1, (), 1)), 0.0), RoundsReply)
+    assert reply.entries[0].next_round == 1
+    (reply,) = sent(core.handle(Received(20, Rounds(1, 1, ())), 0.0), RoundsReply)
+    assert reply.entries[0].next_round == 0

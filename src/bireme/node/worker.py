@@ -292,13 +292,14 @@ class WorkerClient:
             return
         self._left = True
         try:
+            if self._relay is not None:
+                # While the servers are there: they may go as soon as this worker has left.
+                self._relay.close()
             if self._runtime.ended is None:
                 self._call(lambda n: calls.LeaveCall(n, timeout_s, reason))
         finally:
             self._pump.stop()
             self._transport.close()
-            if self._relay is not None:
-                self._relay.close()
             self._shield.lower()
             if self.timeline is not None:
                 self.timeline.write()
