@@ -1,9 +1,10 @@
 """Times ``dist_sync`` on links of a known speed, against the bound and Gloo's all-reduce.
 
 Each host is a network namespace whose link is shaped both ways by ``tc tbf``; the processes are
-real. Four workers push and pull M bytes in each round, with 0 to 4 extra machines that only serve;
-with fewer than 4 every worker's machine serves too. The bound is the time that the busiest link
-needs for the bytes which must cross it, with the best division of the bytes over the servers
+real. Four machines with a worker each (or several, ``--per-host``) push and pull M bytes in each
+round, with 0 to 4 extra machines that only serve; with fewer than 4 every worker's machine serves
+too. The bound is the time that the busiest link needs for the bytes which must cross it, with the
+best division of the bytes over the servers
 (`bireme.placement.links`); headers and acknowledgements count against us. Both sides take turns,
 round by round, on the same links; the ratio to Gloo is the median of paired rounds.
 
@@ -15,6 +16,7 @@ threefold. Usage::
     python benchmarks/bench_network.py --rates 50 --extra 0 2 4 --rounds 5
     python benchmarks/bench_network.py --separate         # servers on machines of their own only
     python benchmarks/bench_network.py --hosts 50,50,25,25,100   # unequal links; the rest serve
+    python benchmarks/bench_network.py --extra 0 4 --per-host 2  # workers on each machine
 """
 
 import argparse
@@ -200,7 +202,7 @@ def settings(arguments: argparse.Namespace) -> list[Setting]:
     if arguments.hosts:
         rates = [float(each) for each in arguments.hosts.split(",")]
         size = round(min(rates) * arguments.megabytes * 1e6 / 50)
-        return [Setting(rates, not arguments.separate, size)]
+        return [Setting(rates, not arguments.separate, size, arguments.per_host)]
     found = []
     for rate in arguments.rates:
         # As long a round at each speed.
@@ -209,9 +211,10 @@ def settings(arguments: argparse.Namespace) -> list[Setting]:
             rates = [rate] * (NUM_WORKERS + extra)
             if arguments.separate:
                 if extra:
-                    found.append(Setting(rates, False, size))
+                    found.append(Setting(rates, False, size, arguments.per_host))
             else:
-                found.append(Setting(rates, extra < NUM_WORKERS, size))
+                is_colocated = extra < NUM_WORKERS
+                found.append(Setting(rates, is_colocated, size, arguments.per_host))
     return found
 
 
@@ -222,6 +225,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--extra", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--separate", action="store_true", help="no servers beside workers")
     parser.add_argument("--hosts", help="speed of each machine's link; the first 4 have workers")
+    parser.add_argument("--per-host", type=int, default=1, help="workers on each of 4 machines")
     parser.add_argument("--megabytes", type=float, default=6.0, help="per round at 50 Mbit/s")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--mtu", type=int, default=9000, help="largest packet; see netns.py")
@@ -232,7 +236,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--env", nargs="*", default=[], metavar="NAME=VALUE")
     arguments = parser.parse_args(argv)
     console = Console(width=130)
-    table = Table(title=f"{NUM_WORKERS} workers: a push and a pull, seconds")
+    table = Table(
+        title=f"{NUM_WORKERS} machines of {arguments.per_host} workers: a push and a pull, seconds"
+    )
     for name in ("Mbit/s", "extra", "servers", "MB", "bound", "ours", "of bound", "sent / M"):
         table.add_column(name, justify="left" if name == "servers" else "right")
     for name in ("Gloo", "of its bound", "times Gloo's speed"):

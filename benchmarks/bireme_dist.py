@@ -5,6 +5,7 @@ worker answers cases that come by a Unix socket, whose path is the one argument,
 ``mxnet_peer.serve``.
 """
 
+import hashlib
 import json
 import socket
 import sys
@@ -51,6 +52,13 @@ class Worker:
         """Return the sum over what the last pushpull brought back."""
         return {"sum": sum(float(out.double().sum()) for out in self.cases[name][2])}
 
+    def digest(self, name: str) -> dict[str, object]:
+        """Return a digest of the bits that the last pushpull brought back."""
+        whole = hashlib.sha256()
+        for out in self.cases[name][2]:
+            whole.update(out.numpy().tobytes())
+        return {"digest": whole.hexdigest()}
+
     def expected(self, name: str) -> dict[str, object]:
         """Return that sum, from what every worker is known to have pushed."""
         total = 0.0
@@ -76,6 +84,7 @@ def main() -> None:
         "pushpull": worker.pushpull,
         "counts": worker.counts,
         "total": worker.total,
+        "digest": worker.digest,
         "expected": worker.expected,
     }
     with socket.socket(socket.AF_UNIX) as connection:

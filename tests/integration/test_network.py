@@ -53,6 +53,33 @@ def test_links_carry_what_the_shares_say():
             assert wanted * 0.93 < number < wanted * 1.10
 
 
+@pytest.mark.timeout(300)
+def test_links_carry_each_byte_once_however_many_workers_a_machine_has():
+    script = ROOT / "benchmarks" / "bireme_dist.py"
+    passed, digests = {}, {}
+    # (Workers on each machine, whether machines have relays.)
+    for per_host, relay in ((1, True), (2, True), (2, False), (4, True)):
+        with netns.cluster([200.0] * 2, mtu=9000) as net:
+            workers = [host for host in net.hosts for _ in range(per_host)]
+            env = {"BIREME_RELAY": str(int(relay))}
+            with net_job.bireme_job(workers, net.hosts, script, env) as job:
+                job.ask("prepare", name="a", sizes=[SIZE], seed=1)
+                job.ask("pushpull", name="a", rounds=1)
+                start = net.counts()
+                job.ask("pushpull", name="a", rounds=4)
+                counts = [new.since(old) for old, new in zip(start, net.counts(), strict=True)]
+                (digest,) = {each["digest"] for each in job.ask("digest", name="a")}
+        passed[per_host, relay] = max(max(each) for each in counts)
+        digests[per_host, relay] = digest
+    assert digests[2, True] == digests[2, False]
+    # Two machines with a server each: half of the value crosses each link twice, each way.
+    wanted = 4 * SIZE_BYTES
+    assert wanted < passed[1, True] < 1.05 * wanted
+    assert wanted < passed[2, True] < 1.03 * passed[1, True]
+    assert wanted < passed[4, True] < 1.03 * passed[1, True]
+    assert passed[2, False] > 1.9 * wanted
+
+
 def test_a_cluster_is_gone_after_an_error_and_what_ran_there_has_ended():
     before = namespaces()
     left = []

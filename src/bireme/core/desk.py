@@ -285,7 +285,6 @@ class Desk:
         self._ask_relay(inquiry)
         self._inquiries.append(inquiry)
 
-
     def _ask_relay(self, inquiry: Inquiry) -> None:
         """Ask the relay too, which may hold a push back for want of another worker's."""
         if any(each.by_relay and each.call is inquiry.call for each in self.requests.values()):
