@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from bireme.errors import BiremeError
+from bireme.launch.agent import serve
 from bireme.launch.command import add_run_command, run
 from bireme.launch.doctor import add_doctor_command, examine
 from bireme.launch.timeline import add_timeline_command, join
@@ -43,12 +44,18 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     add_doctor_command(commands).set_defaults(run=_doctor)
     add_run_command(commands).set_defaults(run=_run)
+    # Started by launchers on the hosts of a job; nothing for people.
+    commands.add_parser("agent").set_defaults(run=_agent)
     add_timeline_command(commands).set_defaults(run=_timeline)
     return parser
 
 
 def _run(options: argparse.Namespace) -> int:
     return run(options, os.environ)
+
+
+def _agent(_options: argparse.Namespace) -> int:
+    return serve(os.environ)
 
 
 def _doctor(options: argparse.Namespace) -> int:

@@ -9,10 +9,8 @@ import pytest
 from tests.launch.processes import is_gone, wait_until_gone
 
 from bireme.errors import ConfigError
-from bireme.launch.child import TAIL_LINES, Child
+from bireme.launch.child import Child
 from bireme.launch.exits import Exit
-from bireme.launch.job import ProcessPlan
-from bireme.types import worker
 
 
 @pytest.fixture
@@ -22,8 +20,11 @@ def start():
     def begin(code, **options):
         lines = []
         command = code if isinstance(code, tuple) else (sys.executable, "-u", "-S", "-c", code)
-        plan = ProcessPlan(node=worker(0), command=command, env=dict(os.environ))
-        child = Child(plan, lambda *each: lines.append(each), register=lambda: None, **options)
+
+        def keep(found, is_error):
+            lines.extend((line, is_error) for line in found)
+
+        child = Child(command, dict(os.environ), keep, register=lambda: None, **options)
         children.append(child)
         return child, lines
 
@@ -53,29 +54,12 @@ def test_a_last_line_without_an_end(start):
     assert lines == [("x", False)]
 
 
-def test_the_tail_is_short_and_the_log_is_whole(start, tmp_path):
-    log = (tmp_path / "log").open("wb", buffering=0)
-    child, lines = start("for i in range(100): print(i)", log=log)
-    finish(child)
-    assert list(child.tail) == [str(i) for i in range(100 - TAIL_LINES, 100)]
-    assert len(lines) == 100
-    assert (tmp_path / "log").read_bytes() == b"".join(b"%d\n" % i for i in range(100))
-    assert log.closed
-
-
-def test_a_full_disk_ends_the_log_and_not_the_job(start):
-    child, lines = start("print('x')", log=open("/dev/full", "wb", buffering=0))
-    assert finish(child) == Exit(0)
-    assert ("x", False) in lines
-    assert any("not kept any longer" in text for text, _ in lines)
-
-
 def test_signals_reach_the_whole_group(start):
-    child, _ = start(("sh", "-c", "sleep 60 & echo $!; wait"))
-    while not child.tail:
+    child, lines = start(("sh", "-c", "sleep 60 & echo $!; wait"))
+    while not lines:
         select.select([child.fds[0]], [], [], 10)
         child.read(child.fds[0])
-    grandchild = int(child.tail[0])
+    grandchild = int(lines[0][0])
     assert child.poll() is None
     child.signal(signal.SIGTERM)
     assert finish(child) == Exit(-15)
@@ -110,6 +94,11 @@ def test_a_pipe_that_stays_open_is_no_reason_to_wait(start):
 
 
 def test_a_command_that_cannot_run(tmp_path):
-    plan = ProcessPlan(node=worker(0), command=(str(tmp_path),), env={})
     with pytest.raises(ConfigError, match="cannot run"):
-        Child(plan, lambda *_: None, register=lambda: None)
+        Child((str(tmp_path),), {}, lambda *_: None, register=lambda: None)
+
+
+def test_where_it_starts(start, tmp_path):
+    child, lines = start(("pwd",), workdir=str(tmp_path))
+    finish(child)
+    assert lines == [(str(tmp_path), False)]

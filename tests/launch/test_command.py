@@ -5,7 +5,8 @@ import argparse
 import pytest
 
 from bireme.errors import ConfigError
-from bireme.launch.command import add_run_command, job_spec
+from bireme.launch.command import add_run_command, job_spec, run
+from bireme.launch.hosts import Host
 from bireme.settings import Security
 from bireme.types import DeathPolicy
 
@@ -56,6 +57,34 @@ def test_every_option():
     assert job.output_dir == "logs"
     assert job.env == {"A": "1", "B": "x=y", "C": ""}
     assert job.settings.death_policy is DeathPolicy.WAIT
+
+
+def test_hosts_and_what_goes_there(tmp_path, monkeypatch):
+    (tmp_path / "hosts").write_text("leda slots=4\ncastor:2\n")
+    monkeypatch.chdir(tmp_path)
+    job = spec(
+        *("-n", "3", "--hostfile", "hosts", "--scheduler-host", "head", "--start-timeout", "7"),
+        *("--env", "TOKEN", "--env-server", "A=1", "--env-worker", "B=2", "true"),
+        env={"TOKEN": "two words"},
+    )
+    assert job.hosts == (Host(name="leda", slots=4), Host(name="castor", slots=2))
+    assert (job.scheduler_host, job.workdir) == ("head", str(tmp_path))
+    assert (job.launch_timeout_s, job.settings.start_timeout_s) == (7, 7)
+    assert (job.env, job.server_env, job.worker_env) == (
+        {"TOKEN": "two words"},
+        {"A": "1"},
+        {"B": "2"},
+    )
+    assert spec("-n", "1", "-H", "a:2", "--workdir", "/w", "true").workdir == "/w"
+
+
+def test_a_dry_run_shows_the_plan_and_no_secret(capsys):
+    options = parsed("-n", "2", "-H", "leda:1,castor:1", "--dry-run", "python", "train.py")
+    assert run(options, {"BIREME_SECRET": "0123456789abcdef"}) == 0
+    shown = capsys.readouterr().out
+    assert "0123456789abcdef" not in shown
+    assert "python train.py" in shown
+    assert shown.count("\nssh ") == 2
 
 
 def test_a_staleness_reaches_every_process_and_is_checked():
@@ -112,7 +141,10 @@ def test_a_secret_by_file(tmp_path):
         (("-n", "1", "-s", "-1", "true"), "num_servers must be >= 0"),
         (("-n", "1", "-np", "2", "true"), "-n 1 starts workers with servers and -np 2 without"),
         (("true",), "how many workers"),
-        (("-n", "1", "--env", "A", "true"), "--env takes NAME=VALUE, got 'A'"),
+        (("-n", "1", "--env", "A", "true"), "--env A: no such variable is set here"),
+        (("-n", "1", "--env-server", "A", "true"), "--env-server A: no such variable"),
+        (("-n", "1", "-H", "a:1", "--hostfile", "f", "true"), "-H and --hostfile both name"),
+        (("-n", "1", "--hostfile", "/no/file", "true"), "cannot read the host file"),
         (("-n", "1", "--env", "=1", "true"), "--env takes NAME=VALUE"),
         (("-n", "1", "--env", "BIREME_RANK=1", "true"), "the launcher itself sets BIREME_RANK"),
     ],

@@ -22,6 +22,11 @@ def test_words_and_codes(status, words, code):
     assert Exit(status).failed == (status != 0)
 
 
+def test_what_was_neither_an_exit_nor_a_signal():
+    lost = Exit(255, "was lost with its host: no route")
+    assert (str(lost), lost.code, lost.failed) == ("was lost with its host: no route", 255, True)
+
+
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [

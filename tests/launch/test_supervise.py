@@ -51,6 +51,17 @@ def end_all(supervisor, now_s, exit_=GOOD):
     return actions
 
 
+def test_a_host_that_does_not_answer_is_given_up():
+    run = job()
+    run.handle(Interrupted(signal.SIGTERM), 1.0)
+    run.handle(Interrupted(signal.SIGTERM), 2.0)
+    assert run.next_deadline_s() == 2.0 + Limits().kill_s
+    run.handle(Exited(SCHEDULER, KILLED), 2.1)
+    actions = run.handle(Tick(), 2.0 + Limits().kill_s)
+    assert actions[0] == Say("giving up S[0], W[0], W[1]: not heard of 15 s later")
+    assert finish(actions) == 143
+
+
 def test_a_good_job_says_nothing():
     assert end_all(job(), 1.0) == [Finish(0)]
 
@@ -261,9 +272,14 @@ def test_every_job_ends_once_and_in_time(policy, max_restarts, story):
             deadline_s = run.next_deadline_s()
             if deadline_s is None:
                 break
-            assert deadline_s <= now_s + 12
+            assert deadline_s <= now_s + 15
             now_s = max(now_s, deadline_s)
-            run.handle(Tick(), now_s)
-        finished += [finish(end_all(run, now_s, KILLED))]
+            if signal.SIGKILL in [signum for _, signum in sent(run.handle(Tick(), now_s))]:
+                break
+        if run.alive:
+            finished += [finish(end_all(run, now_s, KILLED))]
+        else:
+            # The last story sent SIGKILL, and nobody was heard of since.
+            finished.append(None)
     assert len(finished) <= 1
     assert (not run.alive) == bool(finished)

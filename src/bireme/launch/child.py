@@ -3,35 +3,31 @@
 import os
 import signal
 import subprocess
-from collections import deque
 from collections.abc import Callable, Mapping
-from typing import BinaryIO
 
 from bireme.errors import ConfigError
 from bireme.launch.exits import Exit
-from bireme.launch.job import ProcessPlan
 from bireme.launch.lines import LineBuffer
 
-__all__ = ("TAIL_LINES", "Child")
-
-TAIL_LINES = 20
-"""Last lines of output that are kept for the report of a failure."""
+__all__ = ("Child", "OnLines")
 
 _READ_BYTES = 64 << 10
 _MOST_AFTER_THE_END = 64
 
-OnLine = Callable[[str, bool], None]
+OnLines = Callable[[list[str], bool], None]
+"""Takes lines, and whether they came by standard error."""
 
 
 class Child:
-    """A running process and the lines that it has printed.
+    """A running process.
 
     Args:
-        plan: What to start.
-        on_line: Called with each line, and whether it came by standard error.
+        command: What to run.
+        env: Its whole environment.
+        workdir: Where it starts; empty for here.
+        on_lines: Called with what it prints.
         register: Called in the child before it runs the command; takes no locks.
         pass_fds: Descriptors that the process inherits.
-        log: Takes the process's output as it is; closed with the child.
 
     Raises:
         ConfigError: The command cannot be run.
@@ -39,18 +35,16 @@ class Child:
 
     def __init__(
         self,
-        plan: ProcessPlan,
-        on_line: OnLine,
+        command: tuple[str, ...],
+        env: Mapping[str, str],
+        on_lines: OnLines,
         *,
         register: Callable[[], object],
+        workdir: str = "",
         pass_fds: tuple[int, ...] = (),
-        log: BinaryIO | None = None,
     ) -> None:
-        self.plan = plan
-        self._on_line = on_line
-        self._log = log
-        self.tail: deque[str] = deque(maxlen=TAIL_LINES)
-        self._process = _start(plan.command, plan.env, register, pass_fds)
+        self._on_lines = on_lines
+        self._process = _start(command, env, workdir, register, pass_fds)
         self.pid = self._process.pid
         self._buffers: dict[int, LineBuffer] = {}
         self._stdout, self._stderr = _fd(self._process.stdout), _fd(self._process.stderr)
@@ -70,7 +64,6 @@ class Child:
             data = os.read(fd, _READ_BYTES)
         except BlockingIOError:
             return True
-        self._keep(data)
         buffer = self._buffers[fd]
         self._show(fd, buffer.feed(data) if data else buffer.finish())
         return bool(data)
@@ -107,7 +100,7 @@ class Child:
                 if not self._has_output(fd):
                     break
             self._show(fd, self._buffers[fd].finish())
-        for pipe in (self._process.stdout, self._process.stderr, self._log):
+        for pipe in (self._process.stdout, self._process.stderr):
             if pipe is not None:
                 pipe.close()
         if self.exit_fd is not None:
@@ -118,30 +111,18 @@ class Child:
             data = os.read(fd, _READ_BYTES)
         except BlockingIOError:
             return False
-        self._keep(data)
         self._show(fd, self._buffers[fd].feed(data))
         return bool(data)
 
-    def _keep(self, data: bytes) -> None:
-        """Write to the log; a full disk ends the log, not the job."""
-        if self._log is None:
-            return
-        try:
-            self._log.write(data)
-        except OSError as error:
-            self._log.close()
-            self._log = None
-            self._on_line(f"(the output is not kept any longer: {error})", True)
-
     def _show(self, fd: int, lines: list[str]) -> None:
-        for line in lines:
-            self.tail.append(line)
-            self._on_line(line, fd == self._stderr)
+        if lines:
+            self._on_lines(lines, fd == self._stderr)
 
 
 def _start(
     command: tuple[str, ...],
     env: Mapping[str, str],
+    workdir: str,
     register: Callable[[], object],
     pass_fds: tuple[int, ...],
 ) -> subprocess.Popen[bytes]:
@@ -149,6 +130,7 @@ def _start(
         return subprocess.Popen(
             command,
             env=env,
+            cwd=workdir or None,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -1,17 +1,20 @@
-"""``bireme run``: read the command line, make the job, hand it to a launcher."""
+"""``bireme run``: read the command line, make the job, hand it to a backend."""
 
 import argparse
 import secrets
+import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bireme.errors import ConfigError
 from bireme.launch.console import Console, wants_colour
+from bireme.launch.hosts import Host, is_loopback, parse_hosts, read_hostfile
 from bireme.launch.job import JobSpec
-from bireme.launch.registry import LAUNCHERS, find_launcher
+from bireme.launch.options import add_options
+from bireme.launch.registry import find_backend
 from bireme.launch.secret import keep_secret, new_secret
 from bireme.settings import JobSettings, NodeSettings, Security, notices
 from bireme.settings.dmlc import translate
@@ -23,6 +26,7 @@ __all__ = ("add_run_command", "job_spec", "run")
 _EXAMPLE = """examples:
   bireme run -n 2 -s 2 python train.py --epochs 3
   bireme run -np 2 python train.py
+  bireme run -n 4 -H leda:2,castor:2 python train.py
   bireme run -n 4 --kv-store dist_async --output-dir logs python train.py
   bireme run -n 4 --kv-store dist_bounded --staleness 1 python train.py
   bireme run -n 2 --on-worker-death wait --max-restarts 10 python train.py
@@ -46,6 +50,8 @@ _SHARED = (
 )
 """Fields of ``NodeSettings`` that the launcher passes on from its own environment."""
 
+Say = Callable[[str], object]
+
 
 def add_run_command(commands: Any) -> argparse.ArgumentParser:
     """Add ``run`` to the subparsers of the ``bireme`` command, and return its parser."""
@@ -57,97 +63,9 @@ def add_run_command(commands: Any) -> argparse.ArgumentParser:
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    _add_size_options(parser)
-    _add_job_options(parser)
-    _add_death_options(parser)
-    parser.add_argument(
-        "--launcher", choices=list(LAUNCHERS), default="local", help="where to (default: local)"
-    )
-    for name in LAUNCHERS:
-        find_launcher(name).add_options(parser)
+    add_options(parser)
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="COMMAND ...")
     return parser
-
-
-def _add_size_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-n",
-        "--num-workers",
-        type=int,
-        default=None,
-        metavar="N",
-        help="workers to start, beside a scheduler and servers",
-    )
-    parser.add_argument(
-        "-s",
-        "--num-servers",
-        type=int,
-        default=None,
-        metavar="S",
-        help="servers (default: 1; 0 also means no scheduler)",
-    )
-    parser.add_argument(
-        "-np",
-        "--num-proc",
-        type=int,
-        default=None,
-        metavar="N",
-        help="workers to start that need no servers, as horovodrun and torchrun do",
-    )
-
-
-def _add_job_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--kv-store", default=None, metavar="TYPE", help="store type for scripts that name none"
-    )
-    parser.add_argument(
-        "--staleness",
-        type=int,
-        default=None,
-        metavar="S",
-        help="rounds that a worker of a dist_bounded store may be ahead (default: 2)",
-    )
-    parser.add_argument(
-        "--output-dir", default=None, metavar="DIR", help="also keep each process's output in DIR"
-    )
-    parser.add_argument(
-        "--env",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="set a variable in every process; may be repeated",
-    )
-    parser.add_argument(
-        "--allow-optimizer",
-        action="append",
-        default=[],
-        metavar="MODULE",
-        help="let servers import MODULE for an optimizer that is not one of torch.optim; "
-        "MODULE:CLASS allows one class; may be repeated",
-    )
-    parser.add_argument(
-        "--secret-file",
-        default=None,
-        metavar="FILE",
-        help="keep the job's secret in FILE, made for its owner only, not in the environment",
-    )
-
-
-def _add_death_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--on-worker-death",
-        choices=[str(policy) for policy in DeathPolicy],
-        default=None,
-        help="abort the job (default), continue without the worker, or wait for a new one, "
-        "which is then started in its place",
-    )
-    parser.add_argument(
-        "--max-restarts",
-        type=int,
-        default=3,
-        metavar="N",
-        help="with --on-worker-death wait: starts of one worker after its first (default: 3)",
-    )
 
 
 def run(options: argparse.Namespace, env: Mapping[str, str]) -> int:
@@ -161,12 +79,21 @@ def run(options: argparse.Namespace, env: Mapping[str, str]) -> int:
         ConfigError: Something about the job is wrong; nothing has been started.
     """
     spec = job_spec(options, env)
+    backend = find_backend(_launcher(options, spec)).from_options(options, env)
+    plan = backend.plan(spec)
+    if options.dry_run:
+        sys.stdout.write(backend.render(plan))
+        return 0
     width = max(len(str(node)) for node in spec.nodes())
     colour = wants_colour(sys.stdout, env)
     console = Console(sys.stdout, sys.stderr, width=width, colour=colour)
     for line in notices(env):
         console.say(line)
-    return find_launcher(options.launcher).from_options(options).run(spec, console, env)
+    submitted = backend.submit(plan, console)
+    if submitted.exit_code is None:
+        console.say(f"{submitted.job} has been submitted")
+        return 0
+    return submitted.exit_code
 
 
 def job_spec(options: argparse.Namespace, env: Mapping[str, str]) -> JobSpec:
@@ -175,26 +102,65 @@ def job_spec(options: argparse.Namespace, env: Mapping[str, str]) -> JobSpec:
     Raises:
         ConfigError: Something about the job is wrong.
     """
+    command = options.arguments[1:] if options.arguments[:1] == ["--"] else options.arguments
+    num_workers, num_servers = _counts(options)
+    fields = _node_fields(options, env)
+    timeout_s = options.start_timeout
+    return JobSpec(
+        command=tuple(command),
+        num_workers=num_workers,
+        num_servers=num_servers,
+        name=str(fields["job"]),
+        settings=_settings(options, env),
+        node_fields=fields,
+        inherited=env,
+        env=_pairs(options.env, "--env", env),
+        server_env=_pairs(options.env_server, "--env-server", env),
+        worker_env=_pairs(options.env_worker, "--env-worker", env),
+        hosts=_hosts(options),
+        here=socket.gethostname(),
+        scheduler_host=options.scheduler_host,
+        workdir=options.workdir or str(Path.cwd()),
+        output_dir=options.output_dir,
+        max_restarts=options.max_restarts,
+        **({} if timeout_s is None else {"launch_timeout_s": timeout_s}),
+    )
+
+
+def _launcher(options: argparse.Namespace, spec: JobSpec) -> str:
+    """Return which backend is meant where the user names none: ssh where there are other hosts."""
+    if options.launcher:
+        return str(options.launcher)
+    others = any(not (is_loopback(host.name) or host.name == spec.here) for host in spec.hosts)
+    return "ssh" if others else "local"
+
+
+def _hosts(options: argparse.Namespace) -> tuple[Host, ...]:
+    if options.hosts and options.hostfile:
+        raise ConfigError("-H and --hostfile both name hosts; give one")
+    if options.hosts:
+        return parse_hosts(options.hosts)
+    if not options.hostfile:
+        return ()
+    try:
+        text = Path(options.hostfile).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the host file: {error}") from error
+    return read_hostfile(text, options.hostfile)
+
+
+def _settings(options: argparse.Namespace, env: Mapping[str, str]) -> JobSettings:
     settings = JobSettings.from_env(env)
     if options.on_worker_death is not None:
         settings = replace(settings, death_policy=DeathPolicy(options.on_worker_death))
     if options.staleness is not None:
         settings = replace(settings, staleness=options.staleness)
+    if options.start_timeout is not None:
+        settings = replace(settings, start_timeout_s=options.start_timeout)
     if options.allow_optimizer:
         allowed = [settings.allowed_optimizers, *options.allow_optimizer]
         settings = replace(settings, allowed_optimizers=",".join(filter(None, allowed)))
-    command = options.arguments[1:] if options.arguments[:1] == ["--"] else options.arguments
-    num_workers, num_servers = _counts(options)
-    return JobSpec(
-        command=tuple(command),
-        num_workers=num_workers,
-        num_servers=num_servers,
-        settings=settings,
-        node_fields=_node_fields(options, env),
-        env=_pairs(options.env),
-        output_dir=options.output_dir,
-        max_restarts=options.max_restarts,
-    )
+    return settings
 
 
 def _counts(options: argparse.Namespace) -> tuple[int, int]:
@@ -225,11 +191,16 @@ def _node_fields(options: argparse.Namespace, env: Mapping[str, str]) -> dict[st
     return fields
 
 
-def _pairs(texts: list[str]) -> dict[str, str]:
+def _pairs(texts: list[str], option: str, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of ``NAME=VALUE`` and, with its value here, of ``NAME``."""
     pairs = {}
     for text in texts:
         name, equals, value = text.partition("=")
-        if not equals or not name or "\0" in text:
-            raise ConfigError(f"--env takes NAME=VALUE, got {text!r}")
-        pairs[name] = value
+        if not name or "\0" in text:
+            raise ConfigError(
+                f"{option} takes NAME=VALUE, or NAME of a variable set here: {text!r}"
+            )
+        if not equals and name not in env:
+            raise ConfigError(f"{option} {name}: no such variable is set here; write {name}=VALUE")
+        pairs[name] = value if equals else env[name]
     return pairs

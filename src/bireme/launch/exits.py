@@ -19,6 +19,7 @@ class Exit:
 
     Args:
         status: What ``subprocess`` calls the return code: negative for a signal.
+        text: What happened, where it was neither an exit nor a signal.
 
     Example:
         >>> str(Exit(-9)), Exit(-9).code
@@ -28,6 +29,7 @@ class Exit:
     """
 
     status: int
+    text: str = ""
 
     @property
     def failed(self) -> bool:
@@ -40,6 +42,8 @@ class Exit:
         return self.status if self.status >= 0 else 128 - self.status
 
     def __str__(self) -> str:
+        if self.text:
+            return self.text
         if self.status >= 0:
             return f"ended with exit code {self.status}"
         return f"was killed by {_signal_name(-self.status)} (exit code {self.code})"

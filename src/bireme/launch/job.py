@@ -1,35 +1,46 @@
-"""What a job is, and what each of its processes is told. Pure; every launcher calls ``plan``."""
+"""What a job is: one description for every cluster. Pure.
+
+The command line and job files make it; every backend takes it.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bireme.errors import ConfigError
-from bireme.launch.seats import WORLD_VARIABLES, Seat, Store, seats, world_variables
-from bireme.settings import JobSettings, NodeSettings
-from bireme.settings.dmlc import SPELLINGS
-from bireme.settings.variables import variables
+from bireme.launch.environment import identity_variables
+from bireme.launch.hosts import Host
+from bireme.settings import JobSettings
 from bireme.types.choices import DeathPolicy
-from bireme.types.nodes import NodeId, Role
+from bireme.types.nodes import SCHEDULER, NodeId, Role, server, worker
 
-__all__ = ("JobSpec", "Meeting", "ProcessPlan", "identity_variables", "plan")
-
-_THREADS = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
-"""Which thread pools are sized. MKL and OpenBLAS follow the first one."""
+__all__ = ("JobSpec", "Resources")
 
 _MOST = 1 << 20
-_HERE = "localhost"
 
-_MXNET_READS = (
-    "BIREME_ROLE",
-    "BIREME_NUM_WORKERS",
-    "BIREME_NUM_SERVERS",
-    "BIREME_SCHEDULER_HOST",
-    "BIREME_SCHEDULER_PORT",
-    "BIREME_RANK",
-)
-"""What scripts written for MXNet look for under its own names, such as ``DMLC_ROLE``."""
 
-_OF_SERVERS = ("BIREME_NUM_SERVERS", "BIREME_SCHEDULER_HOST", "BIREME_SCHEDULER_PORT")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """What a cluster is to give the job; 0 and the empty string leave it to the cluster.
+
+    Launchers that start processes on named hosts give what is there: they use ``cores`` for the
+    sizes of thread pools only.
+    """
+
+    cores: int = 0
+    """Cores for each process."""
+    gpus: int = 0
+    """GPUs for each worker."""
+    memory_bytes: int = 0
+    """Memory for each process."""
+    time_s: int = 0
+    """How long the job may run."""
+    queue: str = ""
+    """The cluster's queue or partition."""
+
+    def __post_init__(self) -> None:
+        for name in ("cores", "gpus", "memory_bytes", "time_s"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} must be >= 0, got {getattr(self, name)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,13 +62,38 @@ class JobSpec:
     num_workers: int
     num_servers: int
     """0 for workers that need none: they meet each other, and there is no scheduler either."""
+    name: str = ""
+    """What the job goes by, in notes, logs and queues; the launcher makes one that is unique."""
     settings: JobSettings = field(default_factory=JobSettings)
-    node_fields: Mapping[str, object] = field(default_factory=dict)
+    node_fields: Mapping[str, object] = field(default_factory=dict, repr=False)
     """Fields of ``NodeSettings`` that all nodes share, such as ``job``, ``secret``, ``kvstore``."""
+    inherited: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The launcher's own environment, whole; ``environment.forwarded`` says what of it goes on."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Variables of the user's for every process; they come before everything inherited."""
+    server_env: Mapping[str, str] = field(default_factory=dict)
+    """Variables for servers and the scheduler only; they come before ``env``."""
+    worker_env: Mapping[str, str] = field(default_factory=dict)
+    """Variables for workers only; they come before ``env``."""
+    hosts: tuple[Host, ...] = ()
+    """Where to run, in the order of ranks; none: on this machine, or where the cluster says."""
+    here: str = ""
+    """This machine's name: a host of that name is reached without a remote shell."""
+    scheduler_host: str = ""
+    """The host on which the scheduler runs, and by which others reach it; empty: the first one."""
+    resources: Resources = field(default_factory=Resources)
+    workdir: str = ""
+    """The folder in which every process starts, on every host; empty: the launcher's own."""
+    sync_dir: str = ""
+    """A folder on every host into which the launcher's folder is copied first; processes then
+    start there."""
     output_dir: str | None = None
-    """Where each process's output is kept as well."""
+    """Where each process's output is kept as well, on the launcher's machine."""
+    output_by_rank: bool = False
+    """Whether ``output_dir`` has a folder for each rank, as horovodrun's, or a file for each
+    node."""
+    launch_timeout_s: float = 60.0
+    """How long every host may take until its processes can start."""
     max_restarts: int = 3
     """How often each worker is started again when the policy for deaths is ``wait``."""
 
@@ -68,105 +104,36 @@ class JobSpec:
             value = getattr(self, name)
             if not low <= value <= _MOST:
                 raise ConfigError(f"{name} must be >= {low} and <= {_MOST}, got {value}")
-        if not self.num_servers and self.settings.death_policy is not DeathPolicy.ABORT:
+        if not self.launch_timeout_s > 0:
+            raise ConfigError(f"launch_timeout_s must be > 0, got {self.launch_timeout_s}")
+        if not self.num_servers:
+            self._check_without_servers()
+        taken = {*self.env, *self.server_env, *self.worker_env} & identity_variables()
+        if taken:
+            raise ConfigError(
+                f"the launcher itself sets {', '.join(sorted(taken))}; leave it to it"
+            )
+
+    def _check_without_servers(self) -> None:
+        policy = self.settings.death_policy
+        if policy is not DeathPolicy.ABORT:
             raise ConfigError(
                 f"a job without servers ends with its first failure; on_worker_death "
-                f"(BIREME_ON_WORKER_DEATH) {self.settings.death_policy!s} needs servers: -s 1"
+                f"(BIREME_ON_WORKER_DEATH) {policy!s} needs servers: -s 1"
             )
-        taken = sorted(set(self.env) & identity_variables())
-        if taken:
-            raise ConfigError(f"the launcher itself sets {', '.join(taken)}; leave it to it")
+        if self.scheduler_host:
+            raise ConfigError(
+                f"a job without servers has no scheduler to put on {self.scheduler_host}; "
+                "leave scheduler_host out, or start servers: -s 1"
+            )
 
     def nodes(self) -> list[NodeId]:
         """Return every node in the order in which they are started."""
-        workers = [NodeId(Role.WORKER, rank) for rank in range(self.num_workers)]
+        workers = [worker(rank) for rank in range(self.num_workers)]
         if not self.num_servers:
             return workers
-        servers = [NodeId(Role.SERVER, rank) for rank in range(self.num_servers)]
-        return [NodeId(Role.SCHEDULER, 0), *servers, *workers]
+        return [SCHEDULER, *(server(rank) for rank in range(self.num_servers)), *workers]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Meeting:
-    """Where the nodes of a job find their scheduler, and workers each other."""
-
-    host: str
-    port: int
-    """The scheduler's; of no meaning in a job without servers."""
-    store: Store
-    listen_fd: int | None = None
-    """The socket that the scheduler inherits, where it can inherit one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessPlan:
-    """One process to start."""
-
-    node: NodeId
-    command: tuple[str, ...]
-    env: Mapping[str, str] = field(repr=False)
-
-
-def plan(
-    spec: JobSpec, meeting: Meeting, inherited: Mapping[str, str], *, num_cores: int
-) -> list[ProcessPlan]:
-    """Return the processes of a job on one machine, in the order in which to start them.
-
-    Args:
-        spec: The job.
-        meeting: Where the scheduler is.
-        inherited: The launcher's own environment.
-        num_cores: Cores that the processes share, >= 1.
-
-    Raises:
-        ConfigError: The settings contradict each other.
-
-    Guarantees:
-        ``NodeSettings.from_env`` and ``JobSettings.from_env`` read from a plan's environment what
-        the job says, whatever ``inherited`` holds. In a job without servers ``NodeSettings`` misses
-        the scheduler, and says so.
-    """
-    base = {name: text for name, text in inherited.items() if name not in identity_variables()}
-    base.setdefault("PYTHONUNBUFFERED", "1")
-    threads = str(max(1, num_cores // (spec.num_workers + spec.num_servers)))
-    for name in _THREADS:
-        base.setdefault(name, threads)
-    plans = []
-    places = seats([(_HERE, spec.num_workers)])
-    for node in spec.nodes():
-        seat = places[node.rank] if node.role is Role.WORKER else None
-        mine = _identity(spec, meeting, node, seat)
-        env = {**base, **spec.settings.to_env(), **spec.env, **mine}
-        plans.append(ProcessPlan(node=node, command=spec.command, env=env))
-    return plans
-
-
-def identity_variables() -> frozenset[str]:
-    """Return the variables that say who a node is, in every spelling."""
-    ours = {variable.name for variable in variables(NodeSettings).values()}
-    return WORLD_VARIABLES | ours | {SPELLINGS[name] for name in ours if name in SPELLINGS}
-
-
-def _identity(spec: JobSpec, meeting: Meeting, node: NodeId, seat: Seat | None) -> dict[str, str]:
-    """Return the variables that say who a node is."""
-    fields = dict(spec.node_fields)
-    if seat is not None:
-        fields |= {"local_rank": seat.local_rank, "local_size": seat.local_size}
-    if not spec.num_servers:
-        fields.setdefault("kvstore", "allreduce")
-    settings = NodeSettings(
-        **fields,  # type: ignore[arg-type]
-        role=node.role,
-        rank=node.rank,
-        num_workers=spec.num_workers,
-        num_servers=max(1, spec.num_servers),
-        scheduler_host=meeting.host,
-        scheduler_port=meeting.port,
-        listen_fd=meeting.listen_fd if node.role is Role.SCHEDULER else None,
-    )
-    mine = settings.to_env()
-    if not spec.num_servers:
-        # Whoever looks for servers here must hear that there are none.
-        mine = {name: text for name, text in mine.items() if name not in _OF_SERVERS}
-    mine |= {SPELLINGS[name]: mine[name] for name in _MXNET_READS if name in mine}
-    return mine if seat is None else mine | world_variables(seat, meeting.store)
+    def env_of(self, role: Role) -> dict[str, str]:
+        """Return the user's variables for processes of a role."""
+        return {**self.env, **(self.worker_env if role is Role.WORKER else self.server_env)}

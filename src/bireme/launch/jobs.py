@@ -10,14 +10,17 @@ import fcntl
 import os
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
 from bireme.errors import ConfigError
+from bireme.launch.environment import Meeting
+from bireme.launch.plan import Plan
+from bireme.settings import Security
 
-__all__ = ("JobNote", "noted", "notes_folder", "running_jobs")
+__all__ = ("JobNote", "findable", "note_of", "noted", "notes_folder", "running_jobs")
 
 
 class JobNote(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,9 +35,42 @@ class JobNote(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     command: tuple[str, ...]
     num_workers: int
     num_servers: int
+    output_dir: str = ""
 
     def __repr__(self) -> str:
         return f"JobNote({self.job}, {self.scheduler_address}, {' '.join(self.command)})"
+
+
+def note_of(plan: Plan, meeting: Meeting) -> JobNote:
+    """Return what is to be known of a job that this process starts."""
+    spec = plan.spec
+    fields = spec.node_fields
+    host = (
+        f"[{meeting.scheduler_host}]" if ":" in meeting.scheduler_host else meeting.scheduler_host
+    )
+    return JobNote(
+        job=spec.name,
+        launcher_pid=os.getpid(),
+        scheduler_address=f"tcp://{host}:{meeting.scheduler_port}" if host else "",
+        secret=str(fields.get("secret", "")),
+        secret_file=str(fields.get("secret_file", "")),
+        security=str(fields.get("security", Security.AUTH)),
+        command=spec.command,
+        num_workers=spec.num_workers,
+        num_servers=spec.num_servers,
+        output_dir="" if spec.output_dir is None else str(Path(spec.output_dir).absolute()),
+    )
+
+
+@contextlib.contextmanager
+def findable(note: JobNote, env: Mapping[str, str], say: Callable[[str], object]) -> Iterator[None]:
+    """Note a job for ``bireme doctor`` until the block ends; the job does not depend on it."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(noted(note, notes_folder(env)))
+        except ConfigError as error:
+            say(f"bireme doctor will not find this job: {error}")
+        yield
 
 
 def notes_folder(env: Mapping[str, str]) -> Path:

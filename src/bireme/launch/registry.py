@@ -1,30 +1,35 @@
-"""Launchers by name; each is imported when it is asked for."""
+"""Backends by name; each is imported when it is asked for."""
 
 import importlib
 from collections.abc import Mapping
 from types import MappingProxyType
 
 from bireme.errors import ConfigError
-from bireme.launch.base import Launcher
+from bireme.launch.base import Backend
 
-__all__ = ("LAUNCHERS", "find_launcher")
+__all__ = ("BACKENDS", "find_backend")
 
-LAUNCHERS: Mapping[str, str] = MappingProxyType({"local": "bireme.launch.local:LocalLauncher"})
-"""Where each launcher's class is."""
+BACKENDS: Mapping[str, str] = MappingProxyType(
+    {
+        "local": "bireme.launch.backends.local:LocalBackend",
+        "ssh": "bireme.launch.backends.ssh:SshBackend",
+    }
+)
+"""Where each backend's class is: the file has the backend's name."""
 
 
-def find_launcher(name: str) -> type[Launcher]:
-    """Return the class of a launcher.
+def find_backend(name: str) -> type[Backend]:
+    """Return the class of a backend.
 
     Raises:
         ConfigError: There is none of that name.
 
     Example:
-        >>> find_launcher("local").summary
+        >>> find_backend("local").summary
         'this machine'
     """
-    if name not in LAUNCHERS:
-        raise ConfigError(f"unknown launcher {name!r}; valid ones are {', '.join(LAUNCHERS)}")
-    module, _, cls = LAUNCHERS[name].partition(":")
-    found: type[Launcher] = getattr(importlib.import_module(module), cls)
+    if name not in BACKENDS:
+        raise ConfigError(f"unknown launcher {name!r}; valid ones are {', '.join(BACKENDS)}")
+    module, _, cls = BACKENDS[name].partition(":")
+    found: type[Backend] = getattr(importlib.import_module(module), cls)
     return found

@@ -7,7 +7,7 @@ find their places; :mod:`bireme.launch.job` adds ours and MXNet's.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ("WORLD_VARIABLES", "Seat", "Store", "seats", "world_variables")
+__all__ = ("WORLD_VARIABLES", "Seat", "seats", "world_variables")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,21 +31,6 @@ class Seat:
     local_size: int
     cross_rank: int
     cross_size: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Store:
-    """Where workers meet that have no scheduler: an address of rank 0's machine, and two ports.
-
-    Args:
-        host: Name or address under which every worker reaches rank 0's machine.
-        port: For the script's own ``torch.distributed``: ``MASTER_PORT``.
-        engine_port: For the library's collectives, so that both fit into one process.
-    """
-
-    host: str
-    port: int
-    engine_port: int
 
 
 def seats(layout: Sequence[tuple[str, int]]) -> list[Seat]:
@@ -82,8 +67,8 @@ def seats(layout: Sequence[tuple[str, int]]) -> list[Seat]:
     return found
 
 
-def world_variables(seat: Seat, store: Store) -> dict[str, str]:
-    """Return what scripts written for Horovod and for torchrun look for."""
+def world_variables(seat: Seat) -> dict[str, str]:
+    """Return what scripts written for Horovod and for torchrun look for, but for addresses."""
     numbers = {
         "HOROVOD_RANK": seat.rank,
         "HOROVOD_SIZE": seat.size,
@@ -91,24 +76,26 @@ def world_variables(seat: Seat, store: Store) -> dict[str, str]:
         "HOROVOD_LOCAL_SIZE": seat.local_size,
         "HOROVOD_CROSS_RANK": seat.cross_rank,
         "HOROVOD_CROSS_SIZE": seat.cross_size,
-        "HOROVOD_GLOO_RENDEZVOUS_PORT": store.engine_port,
         "RANK": seat.rank,
         "WORLD_SIZE": seat.size,
         "LOCAL_RANK": seat.local_rank,
         "LOCAL_WORLD_SIZE": seat.local_size,
-        "MASTER_PORT": store.port,
     }
     return {
         **{name: str(number) for name, number in numbers.items()},
         "HOROVOD_HOSTNAME": seat.host,
         "HOROVOD_CONTROLLER": "gloo",
         "HOROVOD_CPU_OPERATIONS": "gloo",
-        "HOROVOD_GLOO_RENDEZVOUS_ADDR": store.host,
-        "MASTER_ADDR": store.host,
     }
 
 
 _NOBODY = Seat(host="", rank=0, size=1, local_rank=0, local_size=1, cross_rank=0, cross_size=1)
+_ADDRESSES = (
+    "HOROVOD_GLOO_RENDEZVOUS_ADDR",
+    "HOROVOD_GLOO_RENDEZVOUS_PORT",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
 
-WORLD_VARIABLES = frozenset(world_variables(_NOBODY, Store(host="", port=0, engine_port=0)))
-"""The variables that ``world_variables`` sets."""
+WORLD_VARIABLES = frozenset((*world_variables(_NOBODY), *_ADDRESSES))
+"""The variables by which workers know their place and find each other."""

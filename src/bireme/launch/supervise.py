@@ -105,6 +105,8 @@ class Limits:
     """After Ctrl-C was passed on, until SIGTERM."""
     grace_s: float = 5.0
     """After SIGTERM, until SIGKILL."""
+    kill_s: float = 15.0
+    """After SIGKILL, until what has not been heard of is given up: its host does not answer."""
     drain_s: float = 30.0
     """After the last worker has ended well, for servers and scheduler to leave."""
 
@@ -132,8 +134,8 @@ class Supervisor:
         limits: How long to wait for what.
 
     Guarantees:
-        ``Finish`` comes once, when no process is left, and within the sum of the limits after a
-        failure or an interruption.
+        ``Finish`` comes once, when no process is left that can be heard of, and within the sum of
+        the limits after a failure or an interruption.
 
     Example:
         >>> from bireme.types import worker
@@ -228,7 +230,7 @@ class Supervisor:
             return
         if self._phase is not _Phase.RUNNING:
             actions.append(Say("ending every process at once"))
-            self._kill(actions)
+            self._kill(now_s, actions)
             return
         self._exit_code = 128 + signum
         name = signal.Signals(signum).name
@@ -259,7 +261,11 @@ class Supervisor:
         elif late and self._phase is _Phase.TERMINATING:
             names = ", ".join(map(str, self._alive()))
             actions.append(Say(f"killing {names}: still there {self.limits.grace_s:g} s later"))
-            self._kill(actions)
+            self._kill(now_s, actions)
+        elif late and self._phase is _Phase.KILLING:
+            names = ", ".join(map(str, self._alive()))
+            actions.append(Say(f"giving up {names}: not heard of {self.limits.kill_s:g} s later"))
+            self.alive.clear()
         if not self.alive and self._phase is not _Phase.FINISHED:
             self._enter(_Phase.FINISHED, None)
             actions.append(Finish(self._exit_code))
@@ -276,9 +282,9 @@ class Supervisor:
             actions.append(Send(self._alive(), signal.SIGTERM))
         self._enter(_Phase.TERMINATING, now_s + self.limits.grace_s)
 
-    def _kill(self, actions: list[Action]) -> None:
+    def _kill(self, now_s: float, actions: list[Action]) -> None:
         actions.append(Send(self._alive(), signal.SIGKILL))
-        self._enter(_Phase.KILLING, None)
+        self._enter(_Phase.KILLING, now_s + self.limits.kill_s)
 
     def _enter(self, phase: _Phase, deadline_s: float | None) -> None:
         self._phase, self._deadline_s = phase, deadline_s

@@ -8,9 +8,32 @@ import subprocess
 import sys
 
 import pytest
+from tests.launch.goldens import JOBS, job, same_as_golden
 from tests.launch.processes import is_gone, pids, wait_until_gone
 
+from bireme.errors import ConfigError
+from bireme.launch.backends.local import LocalBackend
+from bireme.launch.hosts import parse_hosts
 from bireme.launch.jobs import running_jobs
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_what_is_shown_is_exactly_this(name):
+    backend = LocalBackend({})
+    text = backend.render(backend.plan(JOBS[name]))
+    assert same_as_golden(f"local-{name}", text)
+    assert "0123456789abcdef" not in text
+    assert "not to be shown" not in text
+
+
+def test_other_hosts_are_not_this_machine():
+    with pytest.raises(ConfigError, match="castor: not this machine; use --launcher ssh"):
+        LocalBackend({}).plan(job(hosts=parse_hosts("localhost:2,castor:2")))
+    with pytest.raises(ConfigError, match="do not fit into the 2 slots"):
+        LocalBackend({}).plan(job(hosts=parse_hosts("localhost:2")))
+    with pytest.raises(ConfigError, match="runs on none"):
+        LocalBackend({}).plan(job(sync_dir="/tmp/x"))
+
 
 PYTHON = (sys.executable, "-S", "-u", "-c")
 IS = """import os, sys, time, signal

@@ -1,0 +1,196 @@
+"""The agent: a launcher's hands on another host.
+
+Started there by a remote shell or a cluster as ``bireme agent``. It reads its part of the job from
+standard input, carries it out with the same :class:`~bireme.launch.site.LocalSite` that a launcher
+uses for its own machine, and writes what happens to standard output. The end of its input means
+that the launcher or the connection is gone: it ends every process, and leaves.
+"""
+
+import os
+import selectors
+import signal
+import sys
+import time
+from collections.abc import Mapping
+
+from bireme.errors import BiremeError
+from bireme.launch.exits import Exit
+from bireme.launch.outbox import Outbox
+from bireme.launch.signals import SignalInbox
+from bireme.launch.site import LocalSite, Site
+from bireme.launch.talk import (
+    MARK,
+    Asked,
+    Begin,
+    Bye,
+    Ended,
+    Failed,
+    FromAgent,
+    Go,
+    Lines,
+    Pulse,
+    Ready,
+    Send,
+    StartAgain,
+    ToAgent,
+    Unframer,
+    frame,
+)
+from bireme.launch.turn import turn
+from bireme.types.nodes import NodeId
+
+__all__ = ("Agent", "serve")
+
+_READ_BYTES = 256 << 10
+_PULSE_S = 5.0
+_GRACE_S = 5.0
+_MOST_WAITING_BYTES = 4 << 20
+_POLL_S = 0.1
+
+
+class Agent:
+    """Carries out one host's part of a job.
+
+    Args:
+        in_fd: Where the launcher's messages come from.
+        out_fd: Where its own go.
+        reached_at: The address at which the launcher has reached this host, if known.
+    """
+
+    def __init__(self, in_fd: int, out_fd: int, reached_at: str = "") -> None:
+        self._in_fd = in_fd
+        self._outbox = Outbox(out_fd)
+        self._reached_at = reached_at
+        self._unframer = Unframer(ToAgent, has_mark=False)
+        self._selector = selectors.DefaultSelector()
+        self._inbox = SignalInbox()
+        self._site: LocalSite | None = None
+        self._is_over = False
+
+    def run(self) -> int:
+        """Work until the launcher says goodbye or is gone, and return 0; 1 after a failure."""
+        self._outbox.put(MARK)
+        os.set_blocking(self._in_fd, False)
+        failure = 0
+        with self._inbox, self._selector:
+            self._selector.register(self._in_fd, selectors.EVENT_READ, self._read)
+            self._selector.register(self._inbox.fd, selectors.EVENT_READ)
+            try:
+                self._loop()
+            except BiremeError as error:
+                self._put(Failed(str(error)))
+                failure = 1
+            self._end_processes()
+            if self._site is not None:
+                self._site.close()
+            self._last_words()
+        return failure
+
+    # What the site reports goes to the launcher.
+
+    def ready(self, _site: Site, ready: Ready) -> None:
+        """Pass on that processes can start."""
+        self._put(ready)
+
+    def lines(self, node: NodeId, lines: list[str], is_error: bool) -> None:
+        """Pass on what a process has printed."""
+        self._put(Lines(node, lines, is_error))
+
+    def ended(self, node: NodeId, exit_: Exit) -> None:
+        """Pass on that a process has ended."""
+        self._put(Ended(node, exit_.status))
+
+    def lost(self, _site: Site, reason: str) -> None:
+        """Pass on that nothing is known any more; a site of this very machine never is lost."""
+        self._put(Failed(reason))
+
+    def asked(self, signum: int) -> None:
+        """Pass on that the job is to end."""
+        self._put(Asked(signum))
+
+    def _loop(self) -> None:
+        next_pulse_s = time.monotonic() + _PULSE_S
+        while not (self._is_over or self._outbox.is_broken):
+            self._step(min(_POLL_S if not hasattr(os, "pidfd_open") else _PULSE_S, _PULSE_S))
+            for signum in self._inbox.take():
+                self.asked(signum)
+            if time.monotonic() >= next_pulse_s:
+                self._put(Pulse())
+                next_pulse_s = time.monotonic() + _PULSE_S
+
+    def _step(self, limit_s: float) -> None:
+        waits = self._outbox.size_bytes > 0
+        fd = self._outbox.fd
+        if waits and fd not in self._selector.get_map():
+            self._selector.register(fd, selectors.EVENT_WRITE, self._outbox.flush)
+        elif not waits and fd in self._selector.get_map():
+            self._selector.unregister(fd)
+        if self._site is not None and self._site.crew is not None:
+            # Whoever prints faster than the launcher reads has to wait, as at a terminal.
+            self._site.crew.hear(self._outbox.size_bytes < _MOST_WAITING_BYTES)
+        turn(self._selector, limit_s)
+        if self._site is not None:
+            self._site.step(time.monotonic())
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._in_fd, _READ_BYTES)
+        except BlockingIOError:
+            return
+        if not data:
+            self._is_over = True
+            return
+        for message in self._unframer.feed(data):
+            self._take(message)
+
+    def _take(self, message: object) -> None:
+        match message:
+            case Begin():
+                self._site = LocalSite(message, self._selector, self, reached_at=self._reached_at)
+                self._site.open()
+            case Bye():
+                self._is_over = True
+            case Go(meeting) if self._site is not None:
+                self._site.go(meeting)
+            case Send(nodes, signum) if self._site is not None:
+                self._site.signal(nodes, signum)
+            case StartAgain(node) if self._site is not None:
+                self._site.start_again(node)
+
+    def _end_processes(self) -> None:
+        """Ask what is left to end, and wait as long as it may take; ``close`` kills the rest."""
+        crew = self._site.crew if self._site is not None else None
+        if crew is None or self._site is None or not crew.nodes:
+            return
+        if self._in_fd in self._selector.get_map():
+            self._selector.unregister(self._in_fd)
+        self._site.signal(tuple(crew.nodes), signal.SIGTERM)
+        limit_s = time.monotonic() + _GRACE_S
+        while crew.nodes and time.monotonic() < limit_s:
+            self._step(min(_POLL_S, _GRACE_S))
+
+    def _last_words(self) -> None:
+        """Let the launcher read what still waits, if it does within a moment."""
+        limit_s = time.monotonic() + 1.0
+        while self._outbox.size_bytes and time.monotonic() < limit_s:
+            with selectors.DefaultSelector() as waiting:
+                waiting.register(self._outbox.fd, selectors.EVENT_WRITE)
+                waiting.select(0.1)
+            self._outbox.flush()
+
+    def _put(self, message: FromAgent) -> None:
+        self._outbox.put(frame(message))
+
+
+def serve(env: Mapping[str, str]) -> int:
+    """Be an agent over standard input and output, and return its exit code.
+
+    Args:
+        env: The environment; ``SSH_CONNECTION`` says at which address the host was reached.
+    """
+    in_fd, out_fd = sys.stdin.fileno(), os.dup(sys.stdout.fileno())
+    # Whatever prints by mistake must not come between frames.
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    connection = env.get("SSH_CONNECTION", "").split()
+    reached_at = connection[2] if len(connection) == 4 else ""
+    return Agent(in_fd, out_fd, reached_at).run()

@@ -1,0 +1,283 @@
+"""A host elsewhere: an agent that a remote shell has started, and the pipes to it.
+
+The launcher's end. What is said is in :mod:`bireme.launch.talk`; the other end is
+:mod:`bireme.launch.agent`.
+"""
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from bireme.errors import RemoteProtocolError
+from bireme.launch.environment import Meeting
+from bireme.launch.exits import Exit
+from bireme.launch.lines import LineBuffer
+from bireme.launch.outbox import Outbox
+from bireme.launch.site import Listener
+from bireme.launch.talk import (
+    Asked,
+    Begin,
+    Bye,
+    Ended,
+    Failed,
+    FromAgent,
+    Go,
+    Lines,
+    Ready,
+    Send,
+    StartAgain,
+    Unframer,
+    frame,
+)
+from bireme.types.nodes import NodeId
+from bireme.version import __version__
+
+__all__ = ("RemoteSite",)
+
+_READ_BYTES = 256 << 10
+_SILENCE_S = 60.0
+_LONG_PAUSE_S = 5.0
+
+Explain = Callable[[int | None, list[str]], str]
+
+
+class RemoteSite:
+    """A host that an agent works on.
+
+    Args:
+        begin: Its part of the job.
+        command: What starts the agent there, with its standard input and output as they are.
+        env: The remote shell's environment.
+        preface: What the command wants to read before the first message.
+        selector: Where descriptors go.
+        listener: Told what happens.
+        explain: Turns the command's exit code and the last lines of its standard error, when there
+            was no agent, into a reason and what to do.
+
+    Guarantees:
+        Nothing of the job is in the command line. The host is lost when its agent has not been
+        heard for a minute.
+    """
+
+    def __init__(
+        self,
+        begin: Begin,
+        command: tuple[str, ...],
+        *,
+        env: Mapping[str, str],
+        preface: bytes,
+        selector: selectors.BaseSelector,
+        listener: Listener,
+        explain: Explain,
+    ) -> None:
+        self.name = begin.host
+        self._begin = begin
+        self._command = command
+        self._env = env
+        self._preface = preface
+        self._selector = selector
+        self._listener = listener
+        self._explain = explain
+        self._unframer = Unframer(FromAgent, has_mark=True)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._said = LineBuffer()
+        self._errors: deque[str] = deque(maxlen=20)
+        self._is_lost = False
+        self._heard_s: float | None = None
+        self._stepped_s = 0.0
+
+    def open(self) -> None:
+        """Start the remote shell; its agent answers later."""
+        try:
+            self._process = subprocess.Popen(
+                self._command,
+                env=dict(self._env),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._lose(f"cannot run {self._command[0]!r}: {error}")
+            return
+        stdin, stdout, stderr = self._pipes()
+        for fd, act in ((stdout, self._read), (stderr, self._read_errors)):
+            os.set_blocking(fd, False)
+            self._selector.register(fd, selectors.EVENT_READ, act)
+        self._outbox = Outbox(stdin)
+        self._put(self._preface + frame(self._begin))
+
+    def go(self, meeting: Meeting) -> None:
+        """Have every process of the host started."""
+        self._put(frame(Go(meeting)))
+
+    def signal(self, nodes: tuple[NodeId, ...], signum: int) -> None:
+        """Have a signal sent to processes, and to what they have started."""
+        self._put(frame(Send(nodes, signum)))
+
+    def start_again(self, node: NodeId) -> None:
+        """Have the process of a node that has ended started once more."""
+        if self._is_lost:
+            self._listener.ended(node, Exit(255, f"cannot be started again: {self.name} is lost"))
+        else:
+            self._put(frame(StartAgain(node)))
+
+    def step(self, now_s: float) -> None:
+        """Notice an agent that is silent; time in which this process did not run is not counted."""
+        paused_s = now_s - self._stepped_s
+        self._stepped_s = now_s
+        if self._heard_s is None or self._is_lost:
+            return
+        if paused_s > _LONG_PAUSE_S:
+            self._heard_s = now_s
+        elif now_s - self._heard_s > _SILENCE_S:
+            self._lose(f"nothing has been heard from it for {_SILENCE_S:g} s")
+
+    @property
+    def how_far(self) -> str:
+        """What it is waiting for."""
+        if self._process is None:
+            return "not started yet"
+        if self._unframer.has_begun:
+            return "its agent has started and is not ready"
+        last = f"; last said: {self._errors[-1]}" if self._errors else ""
+        return f"no answer by {self._command[0]}{last}"
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the remote shell has ended, after ``leave``."""
+        return self._process is None or self._process.poll() is not None
+
+    def leave(self) -> None:
+        """Have the agent leave, which ends what is left on its host."""
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        if not self._unframer.has_begun:
+            # Nothing has been started by a shell that has not answered.
+            _kill(process)
+            return
+        self._put(frame(Bye()))
+
+    def close(self) -> None:
+        """End the remote shell, and give everything back."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        self._unregister(process)
+        if process.poll() is None:
+            _kill(process)
+        process.wait()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    def _put(self, data: bytes) -> None:
+        if self._process is None or self._is_lost:
+            return
+        self._outbox.put(data)
+        fd = self._outbox.fd
+        if self._outbox.size_bytes and fd not in self._selector.get_map():
+            self._selector.register(fd, selectors.EVENT_WRITE, self._write)
+
+    def _write(self) -> None:
+        self._outbox.flush()
+        if not self._outbox.size_bytes:
+            self._selector.unregister(self._outbox.fd)
+
+    def _read(self) -> None:
+        _, stdout, _ = self._pipes()
+        try:
+            data = os.read(stdout, _READ_BYTES)
+        except BlockingIOError:
+            return
+        if not data:
+            self._selector.unregister(stdout)
+            self._lose(self._reason())
+            return
+        self._heard_s = time.monotonic()
+        try:
+            messages = self._unframer.feed(data)
+        except RemoteProtocolError as error:
+            self._lose(f"its agent cannot be understood: {error}")
+            return
+        for message in messages:
+            self._take(message)
+
+    def _take(self, message: object) -> None:
+        match message:
+            case Lines(node, lines, is_error):
+                self._listener.lines(node, lines, is_error)
+            case Ended(node, status):
+                self._listener.ended(node, Exit(status))
+            case Asked(signum):
+                self._listener.asked(signum)
+            case Failed(text):
+                self._lose(text)
+            case Ready(version=version) if version != __version__:
+                self._lose(
+                    f"it has bireme {version}, and {__version__} is here; install the same on both"
+                )
+            case Ready():
+                self._listener.ready(self, message)
+
+    def _read_errors(self) -> None:
+        *_, stderr = self._pipes()
+        try:
+            data = os.read(stderr, _READ_BYTES)
+        except BlockingIOError:
+            return
+        if not data:
+            self._selector.unregister(stderr)
+        self._errors.extend(self._said.feed(data) if data else self._said.finish())
+
+    def _reason(self) -> str:
+        """Say why there is no agent, or no longer one."""
+        assert self._process is not None
+        _, _, stderr = self._pipes()
+        # A shell that ends says why on its other pipe, perhaps just now.
+        limit_s = time.monotonic() + 1.0
+        while stderr in self._selector.get_map() and time.monotonic() < limit_s:
+            with selectors.DefaultSelector() as waiting:
+                waiting.register(stderr, selectors.EVENT_READ)
+                if waiting.select(0.1):
+                    self._read_errors()
+        code: int | None = None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = self._process.wait(1.0)
+        if self._unframer.has_begun:
+            last = f": {self._errors[-1]}" if self._errors else ""
+            return f"the connection to it has ended{last}"
+        noise = self._unframer.noise.decode("utf-8", "replace").split("\n")
+        return self._explain(code, [*filter(None, noise), *self._errors])
+
+    def _lose(self, reason: str) -> None:
+        if not self._is_lost:
+            self._is_lost = True
+            if self._process is not None:
+                self._unregister(self._process)
+            self._listener.lost(self, reason)
+
+    def _unregister(self, process: subprocess.Popen[bytes]) -> None:
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None and pipe.fileno() in self._selector.get_map():
+                self._selector.unregister(pipe.fileno())
+
+    def _pipes(self) -> tuple[int, int, int]:
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        return process.stdin.fileno(), process.stdout.fileno(), process.stderr.fileno()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

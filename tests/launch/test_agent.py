@@ -1,0 +1,140 @@
+"""An agent over pipes: it answers, obeys, and leaves nothing behind when its launcher is gone."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from tests.launch.goldens import job
+from tests.launch.processes import wait_until_gone
+
+from bireme.launch.environment import Meeting
+from bireme.launch.parts import begin_for
+from bireme.launch.plan import THIS_MACHINE, plan_on
+from bireme.launch.talk import (
+    Asked,
+    Begin,
+    Bye,
+    Ended,
+    Failed,
+    FromAgent,
+    Go,
+    Lines,
+    Pulse,
+    Ready,
+    Send,
+    Unframer,
+    frame,
+)
+from bireme.types import worker
+
+PID = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+
+
+class Talk:
+    """The launcher's end."""
+
+    def __init__(self):
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "bireme", "agent"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            env={**os.environ, "SSH_CONNECTION": "10.0.0.1 1 127.0.0.1 22"},
+        )
+        self.unframer = Unframer(FromAgent, has_mark=True)
+        self.waiting = []
+
+    def say(self, *messages):
+        self.process.stdin.write(b"".join(map(frame, messages)))
+
+    def hear(self):
+        while not self.waiting:
+            data = os.read(self.process.stdout.fileno(), 65536)
+            if not data:
+                return None
+            self.waiting = [each for each in self.unframer.feed(data) if each != Pulse()]
+        return self.waiting.pop(0)
+
+
+@pytest.fixture
+def talk():
+    made = Talk()
+    yield made
+    made.process.kill()
+    made.process.wait()
+    made.process.stdin.close()
+    made.process.stdout.close()
+
+
+def begin(code=PID, **options):
+    command = (sys.executable, "-S", "-c", code)
+    spec = job(command=command, num_workers=1, num_servers=0, server_env={}, workdir="", **options)
+    plan = plan_on(spec, [THIS_MACHINE])
+    return begin_for(plan, plan.hosts[0])
+
+
+def started(talk):
+    talk.say(begin(inherited=dict(os.environ)))
+    assert isinstance(talk.hear(), Ready)
+    talk.say(Go(Meeting(store_host="127.0.0.1", store_port=1, engine_port=2)))
+    lines = talk.hear()
+    assert isinstance(lines, Lines)
+    return int(lines.lines[0])
+
+
+def test_from_the_first_word_to_the_last(talk):
+    pid = started(talk)
+    talk.say(Send((worker(0),), signal.SIGTERM))
+    assert talk.hear() == Ended(worker(0), -signal.SIGTERM)
+    talk.say(Bye())
+    assert talk.hear() is None
+    assert talk.process.wait(10) == 0
+    wait_until_gone([pid])
+
+
+def test_the_end_of_its_input_ends_everything(talk):
+    pid = started(talk)
+    talk.process.stdin.close()
+    wait_until_gone([pid])
+    assert talk.process.wait(10) == 0
+
+
+def test_nobody_hears_it_any_more(talk):
+    pid = started(talk)
+    talk.process.stdout.close()
+    talk.say(Send((worker(0),), signal.SIGINT))
+    wait_until_gone([pid])
+    assert talk.process.wait(10) == 0
+
+
+def test_an_agent_that_is_killed_leaves_nothing(talk):
+    pid = started(talk)
+    talk.process.kill()
+    wait_until_gone([pid])
+
+
+def test_who_is_asked_to_end_asks_the_launcher(talk):
+    started(talk)
+    talk.process.terminate()
+    assert talk.hear() == Asked(signal.SIGTERM)
+    talk.say(Send((worker(0),), signal.SIGKILL))
+    assert talk.hear() == Ended(worker(0), -signal.SIGKILL)
+
+
+def test_what_it_cannot_do(talk):
+    bad = begin(inherited=dict(os.environ))
+    talk.say(
+        Begin(**{**{name: getattr(bad, name) for name in bad.__struct_fields__}, "workdir": "/no"})
+    )
+    said = talk.hear()
+    assert isinstance(said, Failed)
+    assert "there is no folder /no" in said.text
+    assert talk.process.wait(10) == 1
+
+
+def test_what_is_no_message(talk):
+    talk.process.stdin.write(b"\xff" * 100)
+    assert "none of an agent's" in talk.hear().text
+    assert talk.process.wait(10) == 1

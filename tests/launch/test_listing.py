@@ -1,0 +1,26 @@
+"""What people see of a plan says who runs where, and keeps secrets."""
+
+from tests.launch.goldens import SECRET, job
+
+from bireme.launch.listing import assignments, list_host, list_job
+from bireme.launch.plan import THIS_MACHINE, plan_on
+from bireme.settings import JobSettings
+
+
+def test_only_what_differs_from_the_defaults():
+    settings = JobSettings(slice_bytes=4 << 20)
+    plan = plan_on(job(settings=settings, sync_dir="/tmp/copy"), [THIS_MACHINE])
+    *_, every = list_job(plan)
+    assert "BIREME_SLICE_BYTES=4194304" in every
+    assert "BIREME_STALENESS" not in every
+    assert "BIREME_SECRET=(kept)" in every
+    assert SECRET not in "".join(list_job(plan))
+    assert "# after the current folder has been copied to /tmp/copy" in list_job(plan)
+    scheduler, *_, worker = list_host(plan, plan.hosts[0])
+    assert scheduler.startswith("#   H: ")
+    assert "RANK=2" in worker
+    assert "SLICE_BYTES" not in worker
+
+
+def test_values_are_quoted():
+    assert assignments({"A": "it's", "B": "x\ny"}) == ["A='it'\"'\"'s'", "B='x\ny'"]
