@@ -1,4 +1,8 @@
-"""Nothing that a file or a peer sends can become code: the package holds no pickle at all."""
+"""Nothing that a file or a stranger sends can become code: pickle has one place in the package.
+
+Horovod's users send any object and any function between the processes of one job; the module that
+does that is named here (docs/decisions/0015).
+"""
 
 import ast
 from pathlib import Path
@@ -7,6 +11,11 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "src" / "bireme"
 MODULES = sorted(PACKAGE.rglob("*.py"))
+ALLOWED = {
+    # Objects and functions as bytes, and which functions are sent with their code.
+    "horovod/objects.py": {"cloudpickle"},
+    "horovod/running.py": {"cloudpickle"},
+}
 FORBIDDEN = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve", "joblib"}
 CODE = {"eval", "exec", "compile", "__import__"}
 
@@ -40,7 +49,8 @@ def call_faults(call):
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_a_module_holds_no_pickle(path):
-    assert faults(path.read_text()) == []
+    allowed = ALLOWED.get(path.relative_to(PACKAGE).as_posix(), set())
+    assert set(faults(path.read_text())) <= allowed
 
 
 @pytest.mark.parametrize(

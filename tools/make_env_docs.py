@@ -14,6 +14,7 @@ from pathlib import Path
 
 from bireme.settings import JobSettings, NodeSettings
 from bireme.settings.dmlc import SPELLINGS
+from bireme.settings.ranks import FAMILIES
 from bireme.settings.unused import UNUSED
 from bireme.settings.variables import Variable, variables
 
@@ -29,6 +30,27 @@ before the environment, the environment before the default; `BIREME_*` comes bef
 Times are in seconds. Sizes are in bytes; `64 KiB`, `4 MiB` and `1 GiB` are understood too. A
 variable that is misspelt, or that MXNet knows and Bireme does not, is named in a warning.
 """
+
+
+RANKS = """Collectives (`bireme.horovod`) find their place in the job by what its launcher set. The
+first launcher in this list that numbered the process decides; a process that none numbered is rank
+0 of 1. Whatever contradicts itself is an error that names the variables.
+
+The processes meet at `HOROVOD_GLOO_RENDEZVOUS_ADDR` and `HOROVOD_GLOO_RENDEZVOUS_PORT`, else at
+`MASTER_ADDR` and `MASTER_PORT`, where rank 0 listens. Without either, ranks on one machine meet on
+the loopback and those of `srun` on the first node of the step, on a port derived from the job's id;
+`mpirun` over several machines needs `MASTER_ADDR`. `HOROVOD_START_TIMEOUT` limits the wait (120 s).
+"""
+
+
+def ranks() -> str:
+    """Return the table of launchers and their variables."""
+    rows = ["| Launcher | Rank | Size | Local rank | Local size |", "|" + " --- |" * 5]
+    for family in FAMILIES:
+        names = (family.rank, family.size, family.local_rank, family.local_size)
+        cells = [f"`{name}`" if name else "" for name in names]
+        rows.append("| " + " | ".join([family.source, *cells]) + " |")
+    return "\n".join(rows) + "\n"
 
 
 def docstrings(cls: type) -> dict[str, str]:
@@ -107,6 +129,9 @@ def page() -> str:
             table(NodeSettings),
             "## What a job wants\n",
             table(JobSettings),
+            "## Who numbers the ranks\n",
+            RANKS,
+            ranks(),
             "## MXNet's variables without effect\n",
             "| Variable | Why, or what to do instead |\n| --- | --- |\n" + unused + "\n",
         )

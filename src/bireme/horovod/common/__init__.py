@@ -1,0 +1,3 @@
+"""What does not depend on a framework: module paths of ``horovod.common``."""
+
+__all__: tuple[str, ...] = ()

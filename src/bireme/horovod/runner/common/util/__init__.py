@@ -1,0 +1,3 @@
+"""Module paths of ``horovod.runner.common.util`` that scripts import."""
+
+__all__: tuple[str, ...] = ()

@@ -1,0 +1,3 @@
+"""Module paths of ``horovod.runner.elastic`` that scripts and states import."""
+
+__all__: tuple[str, ...] = ()

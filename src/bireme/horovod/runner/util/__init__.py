@@ -1,0 +1,3 @@
+"""Module paths of ``horovod.runner.util`` that scripts import."""
+
+__all__: tuple[str, ...] = ()

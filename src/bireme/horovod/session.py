@@ -1,0 +1,138 @@
+"""The life of a process between ``hvd.init()`` and ``hvd.shutdown()``.
+
+Horovod's interface is one per process: every function finds its job without being told, so there
+is one `Session`, in ``CURRENT``. Tests make their own.
+"""
+
+import atexit
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from bireme.collective import Collectives, Handle, Topology
+from bireme.collective.assembly import Assembly
+from bireme.errors import BiremeError, ConfigError
+from bireme.horovod import environment
+from bireme.horovod.common.exceptions import HorovodInternalError, NotInitialized
+from bireme.settings.ranks import RankSettings
+
+__all__ = ("CURRENT", "Pending", "Session")
+
+
+@dataclass(slots=True)
+class Pending:
+    """An operation that has been submitted and not yet synchronised."""
+
+    handle: Handle
+    finish: Callable[[Any], Any]
+    """Makes what ``synchronize`` returns from the engine's result."""
+    inputs: object
+    """Kept alive until then."""
+
+
+class Session:
+    """One process's job.
+
+    Args:
+        read_env: Returns the environment of now.
+    """
+
+    def __init__(self, read_env: Callable[[], Mapping[str, str]] = environment.read) -> None:
+        self._read_env = read_env
+        self._engine: Collectives | None = None
+        self._room = Assembly()
+        self._unnamed: dict[tuple[str, int], Iterator[int]] = defaultdict(itertools.count)
+        self._numbers = itertools.count()
+        self._is_registered = False
+        self.pending: dict[int, Pending] = {}
+        """Operations by the number that the user holds."""
+        self.owners: Any = WeakTensorKeyDictionary()
+        """Which optimizer, weakly, reduces a parameter's gradient."""
+        self.env: Mapping[str, str] = {}
+        """The environment as it was at ``init``."""
+
+    @property
+    def engine(self) -> Collectives:
+        """The engine.
+
+        Raises:
+            NotInitialized: ``init`` has not been called, or ``shutdown`` has.
+        """
+        if self._engine is None:
+            raise NotInitialized
+        return self._engine
+
+    @property
+    def is_up(self) -> bool:
+        """Whether ``init`` has been called."""
+        return self._engine is not None
+
+    @property
+    def topology(self) -> Topology:
+        """This process's place in the job; raises as ``engine``."""
+        return self.engine.topology
+
+    def start(self, ranks: Sequence[int] | None = None) -> bool:
+        """Meet the other processes and start the engine.
+
+        Args:
+            ranks: Which ranks of the job take part, all that call this alike; None: all.
+
+        Returns:
+            Whether anything was done; False when it is up already.
+
+        Raises:
+            ConfigError: The environment contradicts itself, or this rank is not among ``ranks``.
+            HorovodInternalError: The other processes did not come, or were lost.
+        """
+        if self._engine is not None:
+            return False
+        env = self._read_env()
+        place = RankSettings.from_env(env)
+        try:
+            self._engine = self._room.start(place, env, environment.host_name(), ranks)
+        except ConfigError:
+            raise
+        except (BiremeError, RuntimeError) as error:
+            raise HorovodInternalError(f"Horovod initialization failed: {error}") from error
+        self.env = env
+        self._forget()
+        if not self._is_registered:
+            self._is_registered = True
+            atexit.register(self.stop)
+        return True
+
+    def stop(self) -> None:
+        """Shut the engine down; operations under way end with an error. Idempotent."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
+        self._forget()
+
+    def number_of(self, pending: Pending) -> int:
+        """Return the number under which the user finds an operation again."""
+        number = next(self._numbers)
+        self.pending[number] = pending
+        return number
+
+    def name_of(self, kind: str, name: str | None, process_set: int) -> str:
+        """Return what an operation is called among ranks; unnamed ones are counted.
+
+        The count is of this kind in this set alone, so that ranks outside of the set, which make
+        fewer calls, do not count differently.
+        """
+        if name is not None:
+            return f"{kind}.{name}"
+        return f"{kind}.noname.{next(self._unnamed[kind, process_set])}"
+
+    def _forget(self) -> None:
+        self.pending.clear()
+        self._unnamed.clear()
+
+
+CURRENT = Session()
+"""The job of this process."""

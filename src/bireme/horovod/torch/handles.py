@@ -1,0 +1,171 @@
+"""Submitting an operation, and finding it again by the number that the user holds.
+
+Called by the modules of operations; users call `poll`, `synchronize`, `join` and `barrier`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bireme.collective import Collectives, Handle, ReduceOp
+from bireme.errors import BiremeError, CollectiveError, ConfigError
+from bireme.horovod.common.basics import HorovodBasics
+from bireme.horovod.common.exceptions import HorovodInternalError, NotInitialized
+from bireme.horovod.common.process_sets import ProcessSet, global_process_set, id_of
+from bireme.horovod.common.util import get_average_backwards_compatibility_fun
+from bireme.horovod.session import CURRENT, Pending
+
+__all__ = (
+    "as_op",
+    "barrier",
+    "choose_op",
+    "dense",
+    "group_names",
+    "join",
+    "poll",
+    "put_back",
+    "submit",
+    "synchronize",
+)
+
+choose_op = get_average_backwards_compatibility_fun(HorovodBasics)
+"""Makes one operation of ``op`` and ``average``."""
+
+
+def submit(
+    kind: str,
+    name: str | None,
+    process_set: ProcessSet,
+    start: Callable[[Collectives, str, int], Handle],
+    finish: Callable[[Any], Any],
+    inputs: object = None,
+) -> int:
+    """Submit an operation and return its number.
+
+    Args:
+        kind: What comes before the name, such as ``allreduce``.
+        name: The user's name; None: the next one that is free.
+        process_set: Who takes part.
+        start: Submits to the engine, given the whole name and the number of the set.
+        finish: Makes what `synchronize` returns of the engine's result.
+        inputs: Kept alive until then.
+
+    Raises:
+        ConfigError: A ValueError: an argument is faulty, or the name is under way already.
+        HorovodInternalError: There is no job, or it has lost a process.
+    """
+    try:
+        engine = CURRENT.engine
+        set_id = id_of(process_set)
+        handle = start(engine, CURRENT.name_of(kind, name, set_id), set_id)
+    except (NotInitialized, CollectiveError) as error:
+        raise HorovodInternalError(str(error)) from error
+    return CURRENT.number_of(Pending(handle, finish, inputs))
+
+
+def group_names(name: str, count: int) -> list[str]:
+    """Return the names of a group's members.
+
+    Example:
+        >>> group_names("grouped_allreduce.g", 2)
+        ['grouped_allreduce.g_0of2', 'grouped_allreduce.g_1of2']
+    """
+    return [f"{name}_{index}of{count}" for index in range(count)]
+
+
+def dense(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return the tensors for the engine: without a graph, and laid out in order."""
+    for tensor in tensors:
+        if not isinstance(tensor, Tensor):
+            raise ConfigError(f"expected a torch.Tensor, got {type(tensor).__name__}")
+    return [_in_order(tensor.detach()) for tensor in tensors]
+
+
+def put_back(tensors: Sequence[Tensor], results: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Return the user's own tensors with the results in them.
+
+    The engine works on the same memory, but for tensors that were not laid out in order.
+    """
+    with torch.no_grad():
+        for tensor, result in zip(tensors, results, strict=True):
+            if tensor.data_ptr() != result.data_ptr():
+                tensor.copy_(result)
+    return tuple(tensors)
+
+
+def as_op(op: int) -> ReduceOp:
+    """Return the engine's operation.
+
+    Raises:
+        ConfigError: There is none of this number.
+    """
+    try:
+        return ReduceOp(op)
+    except ValueError as error:
+        raise ConfigError(
+            f"op is one of hvd.Average, Sum, Adasum, Min, Max and Product, got {op!r}"
+        ) from error
+
+
+def poll(handle: int) -> bool:
+    """Return whether `synchronize` would return at once.
+
+    Args:
+        handle: What an ``_async`` function returned, not yet synchronised.
+
+    Raises:
+        ConfigError: A ValueError: there is no such operation.
+    """
+    if handle not in CURRENT.pending:
+        raise ConfigError(f"there is no operation {handle!r}, or it has been synchronised already")
+    return CURRENT.pending[handle].handle.done()
+
+
+def synchronize(handle: int) -> Any:
+    """Wait for an operation and return its result.
+
+    Args:
+        handle: What an ``_async`` function returned. One that is not known, or has been
+            synchronised, gives None.
+
+    Raises:
+        HorovodInternalError: The operation failed, on every process that takes part.
+    """
+    pending = CURRENT.pending.pop(handle, None)
+    if pending is None:
+        return None
+    try:
+        return pending.finish(pending.handle.wait())
+    except BiremeError as error:
+        raise HorovodInternalError(str(error)) from error
+
+
+def join(device: int = -1) -> int:
+    """Say that this process has no more data, and wait until every process has said so.
+
+    Until then it takes part in the others' allreduces with zeros; other operations fail.
+
+    Args:
+        device: GPU of those zeros; -1: the CPU.
+
+    Returns:
+        The rank that joined last, the same everywhere.
+    """
+    number = submit(
+        "join", "noname", global_process_set, lambda engine, _, __: engine.join(device), int
+    )
+    return int(synchronize(number))
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Wait until every process of the set is here."""
+    number = submit(
+        "barrier", "noname", process_set, lambda engine, _, which: engine.barrier(which), bool
+    )
+    synchronize(number)
+
+
+def _in_order(tensor: Tensor) -> Tensor:
+    return tensor if tensor.is_sparse or tensor.is_contiguous() else tensor.contiguous()

@@ -1,0 +1,76 @@
+import pytest
+import torch
+
+from bireme.collective import Handle
+from bireme.errors import EngineClosed
+from bireme.horovod.session import CURRENT
+from bireme.horovod.torch import handles
+
+
+def test_an_operation_before_init_is_an_internal_error():
+    import bireme.horovod.torch as hvd
+
+    with pytest.raises(hvd.HorovodInternalError, match=r"use hvd.init\(\)"):
+        hvd.allreduce(torch.ones(1))
+    with pytest.raises(RuntimeError, match=r"use hvd.init\(\)"):
+        hvd.barrier()
+
+
+def test_a_handle_is_a_number_that_is_good_once(hvd):
+    number = hvd.allreduce_async(torch.ones(2), name="a")
+    assert isinstance(number, int)
+    assert hvd.poll(number) in (True, False)
+    assert torch.equal(hvd.synchronize(number), torch.ones(2))
+    assert hvd.synchronize(number) is None
+    assert hvd.synchronize(12345) is None
+    with pytest.raises(ValueError, match="synchronised already"):
+        hvd.poll(number)
+
+
+def test_poll_says_what_the_engine_says(hvd):
+    handle = Handle(1, "slow")
+    number = CURRENT.number_of(handles.Pending(handle, bool, None))
+    assert not hvd.poll(number)
+    handle.finish(True)
+    assert hvd.poll(number)
+    assert hvd.synchronize(number)
+
+
+def test_an_error_of_the_engine_becomes_horovods(hvd):
+    handle = Handle(1, "lost")
+    number = CURRENT.number_of(handles.Pending(handle, bool, None))
+    handle.fail(EngineClosed("shut down elsewhere"))
+    with pytest.raises(hvd.HorovodInternalError, match="shut down elsewhere"):
+        hvd.synchronize(number)
+    assert hvd.synchronize(number) is None
+
+
+def test_a_job_that_shut_down_under_a_script_is_an_internal_error(hvd):
+    CURRENT.engine.close()
+    with pytest.raises(hvd.HorovodInternalError, match="shut down"):
+        hvd.allreduce_async(torch.ones(1))
+
+
+@pytest.mark.parametrize("bad", [7, -1, "sum", None])
+def test_an_op_that_there_is_not(bad):
+    with pytest.raises(ValueError, match=r"one of hvd.Average"):
+        handles.as_op(bad)
+
+
+def test_only_tensors_are_taken(hvd):
+    with pytest.raises(ValueError, match=r"expected a torch.Tensor, got list"):
+        hvd.allreduce([1.0])
+
+
+def test_join_and_barrier_of_one(hvd):
+    assert hvd.join() == 0
+    assert hvd.barrier() is None
+
+
+def test_results_come_back_into_tensors_that_are_not_laid_out_in_order():
+    tensor = torch.zeros(2, 3).t()
+    (sent,) = handles.dense([tensor])
+    assert sent.is_contiguous()
+    sent += 1
+    assert handles.put_back([tensor], [sent])[0] is tensor
+    assert torch.equal(tensor, torch.ones(3, 2))
