@@ -1,0 +1,443 @@
+"""The coordinator: decides which named operations run, for all ranks in one order. PURE.
+
+One per job, beside rank 0's member. Reports of what ranks have submitted come in, in any order;
+verdicts go out. An operation that has a slot costs one bit in a report and one in a verdict, so a
+repeated step is a few operations on integers, however many tensors it has.
+"""
+
+from collections.abc import Mapping
+
+from bireme.core.negotiation.agreement import describe_ranks, disagreement, sizes_of
+from bireme.core.negotiation.events import Action, Departed, Event, Noted, Reported, Warn
+from bireme.core.negotiation.messages import (
+    CONTROL_KINDS,
+    Ended,
+    Failed,
+    Fault,
+    Forget,
+    Key,
+    Kind,
+    Learned,
+    Report,
+    Request,
+    Run,
+    Settled,
+    bits,
+    mask_of,
+    packed,
+)
+from bireme.core.negotiation.outbox import Outbox
+from bireme.core.negotiation.sets import Doom, ProcessSet, Tally
+from bireme.core.negotiation.slots import Meaning, Slots
+from bireme.core.negotiation.stalls import stall_report
+from bireme.core.negotiation.waits import Waits
+
+__all__ = ("Coordinator",)
+
+
+class Coordinator:
+    """Matches what ranks submit, by name.
+
+    Args:
+        size: Ranks of the job.
+        cache_capacity: Slots that are kept.
+        stall_warning_s: After how long, and how often, a wait for some ranks is told; 0: never.
+        stall_shutdown_s: After how long such a wait ends the job; 0: never.
+
+    Attributes:
+        is_tracing: Whether to note what is submitted, for a timeline.
+
+    Guarantees:
+        Every rank is told of the operations of its process sets in one order, which is the same
+        for any two ranks as far as they share sets. An operation that has been submitted by all
+        ranks of its set, but for those that have joined, is told in the same call.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        cache_capacity: int = 1024,
+        stall_warning_s: float = 60.0,
+        stall_shutdown_s: float = 0.0,
+    ) -> None:
+        self._size = size
+        self._slots = Slots(cache_capacity)
+        self._waits = Waits(stall_warning_s)
+        self._shutdown_s = stall_shutdown_s
+        self._outbox = Outbox()
+        self._sets = {0: ProcessSet(0, tuple(range(size)))}
+        self._num_sets = 1
+        self._pending = [0] * size
+        self._seen = [0] * size
+        self._tallies: dict[Key, Tally] = {}
+        self._candidates: dict[Key, None] = {}
+        self._split = 0
+        self._joined: dict[int, None] = {}
+        self._gone: set[int] = set()
+        self._is_over = False
+        self._notes: list[Action] = []
+        self._now_s = 0.0
+        self.is_tracing = False
+
+    @property
+    def deadline_s(self) -> float | None:
+        """When a `Ticked` is due, or None."""
+        return None if self._is_over else self._waits.deadline_s()
+
+    def handle(self, event: Event, now_s: float) -> list[Action]:
+        """Take an event and return what is to be done, in order."""
+        if self._is_over:
+            return []
+        self._now_s = now_s
+        if isinstance(event, Reported):
+            self._take(event.rank, event.report)
+        elif isinstance(event, Departed):
+            if event.rank not in self._gone:
+                self._end(Fault.LOST, f"rank {event.rank} is lost: {event.reason}")
+        else:
+            self._tick()
+        actions, self._notes = self._notes, []
+        actions += self._outbox.flush()
+        return actions
+
+    def process_sets(self) -> dict[int, tuple[int, ...]]:
+        """Return the ranks of each process set."""
+        return {number: group.ranks for number, group in self._sets.items()}
+
+    # Reports.
+
+    def _take(self, rank: int, report: Report) -> None:
+        self._seen[rank] = report.seen
+        if self._slots.unclear:
+            self._slots.forget_earlier(self._seen)
+        if report.failure:
+            self._end(Fault.BROKEN, f"rank {rank}: {report.failure}")
+            return
+        if report.hits:
+            self._hit(rank, mask_of(report.hits), report.seen)
+        for request in report.requests:
+            self._request(rank, request)
+        if report.is_leaving:
+            self._leave(rank)
+        if not self._is_over:
+            self._release()
+
+    def _hit(self, rank: int, mask: int, seen: int) -> None:
+        unclear = mask & (self._slots.unclear | self._split)
+        mask ^= unclear
+        self._pending[rank] |= mask
+        if self.is_tracing:
+            self._note_hits(rank, mask)
+        for slot in bits(unclear):
+            meaning = self._slots.meant(slot, seen)
+            if meaning is None or rank not in meaning.requests:
+                self._end(Fault.BROKEN, f"rank {rank} reported slot {slot}, which it has not")
+                return
+            self._request(rank, meaning.requests[rank])
+
+    def _request(self, rank: int, request: Request) -> None:
+        key = request.key
+        if request.kind is Kind.JOIN:
+            self._join(rank, request)
+            return
+        group = self._sets.get(request.process_set)
+        if group is None or rank not in group.ranks or group.closed:
+            reason = group.closed if group is not None else "the process set has been removed"
+            fault = Fault.CLOSED if group is not None else Fault.BROKEN
+            self._outbox.put(
+                (rank,), Failed(key[0], [request.name], fault, f"{request.name}: {reason}")
+            )
+            return
+        tally = self._tallies.get(key)
+        if tally is None:
+            meaning = self._slots.find(key)
+            if meaning is not None and meaning.requests.get(rank) == request:
+                self._pending[rank] |= 1 << meaning.slot
+                self._note(request, rank, is_first=not self._is_pending(meaning.slot, rank))
+                return
+            tally = self._open(request, meaning)
+        if rank in tally.requests:
+            self._end(Fault.BROKEN, f"rank {rank} submitted {request.name} twice")
+            return
+        self._note(request, rank, is_first=not tally.requests)
+        tally.requests[rank] = request
+        self._candidates[key] = None
+
+    def _open(self, request: Request, meaning: Meaning | None) -> Tally:
+        """Begin to count a name; ranks that reported its slot have submitted what that means."""
+        tally = self._tallies[request.key] = Tally(request)
+        self._waits.name(request.key, self._now_s)
+        if meaning is not None:
+            bit = 1 << meaning.slot
+            self._split |= bit
+            for rank in meaning.ranks:
+                if self._pending[rank] & bit:
+                    self._pending[rank] &= ~bit
+                    tally.requests[rank] = meaning.requests[rank]
+        return tally
+
+    def _is_pending(self, slot: int, but_rank: int) -> bool:
+        return any(mask >> slot & 1 for rank, mask in enumerate(self._pending) if rank != but_rank)
+
+    # Joining and leaving.
+
+    def _join(self, rank: int, request: Request) -> None:
+        self._joined[rank] = None
+        for key in self._tallies:
+            self._candidates[key] = None
+        if len(self._joined) == self._size:
+            self._release()
+            self._joined.clear()
+            self._outbox.put(range(self._size), Settled(request, rank))
+
+    def _leave(self, rank: int) -> None:
+        """Fail everything that needs a rank which has shut down."""
+        self._gone.add(rank)
+        reason = f"rank {rank} has shut down"
+        if rank == 0:
+            self._end(Fault.CLOSED, reason)
+            return
+        for group in self._sets.values():
+            if rank in group.ranks and not group.closed:
+                group.closed = reason
+                self._fail_all_of(group, Fault.CLOSED, reason)
+
+    def _fail_all_of(self, group: ProcessSet, fault: Fault, reason: str) -> None:
+        for key in [key for key in self._tallies if key[0] == group.number]:
+            self._close_tally(key)
+            self._fail(group, key[1], fault, f"{key[1]}: {reason}")
+        waiting = 0
+        for rank in group.ranks:
+            waiting |= self._pending[rank]
+        self._fail_slots(group, waiting & group.mask, fault, reason)
+
+    def _fail_slots(self, group: ProcessSet, mask: int, fault: Fault, reason: str) -> None:
+        if not mask:
+            return
+        self._clear(group, mask)
+        for slot in bits(mask):
+            meaning = self._slots.at(slot)
+            if meaning is not None:
+                name = meaning.request.name
+                self._fail(group, name, fault, f"{name}: {reason}")
+
+    def _fail(self, group: ProcessSet, name: str, fault: Fault, message: str) -> None:
+        self._outbox.put(group.ranks, Failed(group.number, [name], fault, message))
+
+    def _end(self, fault: Fault, message: str) -> None:
+        self._is_over = True
+        self._outbox.put(range(self._size), Ended(fault, message))
+
+    # What is ready.
+
+    def _release(self) -> None:
+        if self._candidates:
+            candidates, self._candidates = self._candidates, {}
+            for key in candidates:
+                self._conclude(key)
+        pending = 0
+        for mask in self._pending:
+            pending |= mask
+        if pending:
+            for group in self._sets.values():
+                if group.mask & pending:
+                    self._release_set(group)
+            pending = 0
+            for mask in self._pending:
+                pending |= mask
+        self._waits.slots(pending, self._now_s)
+
+    def _release_set(self, group: ProcessSet) -> None:
+        if group.closed:
+            self._fail_all_of(group, Fault.CLOSED, group.closed)
+            return
+        ready = self._submitted_by_all(group)
+        if ready & self._slots.grouped:
+            ready = self._whole_groups(group, ready)
+        if not ready:
+            return
+        self._clear(group, ready)
+        self._slots.released(ready)
+        if self.is_tracing:
+            for slot in bits(ready):
+                meaning = self._slots.at(slot)
+                if meaning is not None:
+                    self._note(meaning.request, -1, is_first=False)
+        self._outbox.put(group.ranks, Run(packed(ready)))
+
+    def _submitted_by_all(self, group: ProcessSet) -> int:
+        ready = group.mask
+        for rank in group.ranks:
+            if rank not in self._joined:
+                ready &= self._pending[rank]
+        if self._joined and ready:
+            said = 0
+            for rank in group.ranks:
+                said |= self._pending[rank]
+            ready = self._joinable(group, ready & said)
+        return ready
+
+    def _clear(self, group: ProcessSet, mask: int) -> None:
+        for rank in group.ranks:
+            self._pending[rank] &= ~mask
+        self._waits.ended(mask)
+
+    def _joinable(self, group: ProcessSet, ready: int) -> int:
+        """Return the part of ``ready`` that ranks without data can take part in; fail the rest."""
+        for slot in bits(ready):
+            meaning = self._slots.at(slot)
+            if meaning is not None and meaning.request.kind is not Kind.ALLREDUCE:
+                ready &= ~(1 << slot)
+                reason = _not_with_join(meaning.request, self._joined)
+                self._fail_slots(group, 1 << slot, Fault.MISMATCH, reason)
+        return ready
+
+    def _whole_groups(self, group: ProcessSet, ready: int) -> int:
+        """Return ``ready`` without groups of which some members are missing."""
+        found: dict[str, list[int]] = {}
+        sizes: dict[str, int] = {}
+        for slot in bits(ready & self._slots.grouped):
+            meaning = self._slots.at(slot)
+            if meaning is not None:
+                found.setdefault(meaning.request.group, []).append(slot)
+                sizes[meaning.request.group] = meaning.request.group_size
+        for name, slots in found.items():
+            mask = sum(1 << slot for slot in slots)
+            doom = group.doomed.get(name)
+            if doom is not None:
+                self._fail_slots(group, mask, Fault.MISMATCH, doom.message)
+                self._doom(group, name, doom.message, doom.num_left - len(slots))
+            if doom is not None or len(slots) < sizes[name]:
+                ready &= ~mask
+        return ready
+
+    def _doom(self, group: ProcessSet, name: str, message: str, num_left: int) -> None:
+        if num_left > 0:
+            group.doomed[name] = Doom(message, num_left)
+        else:
+            group.doomed.pop(name, None)
+
+    # Names that every rank has submitted.
+
+    def _conclude(self, key: Key) -> None:
+        tally = self._tallies.get(key)
+        group = self._sets.get(key[0])
+        if tally is None or group is None:
+            return
+        if any(rank not in tally.requests and rank not in self._joined for rank in group.ranks):
+            return
+        self._close_tally(key)
+        request = tally.first
+        message = disagreement(tally.requests)
+        if (
+            message is None
+            and self._joined
+            and request.kind not in (Kind.ALLREDUCE, *CONTROL_KINDS)
+        ):
+            message = f"{request.name}: {_not_with_join(request, self._joined)}"
+        if message is not None:
+            self._fail(group, request.name, Fault.MISMATCH, message)
+            self._doom_of(group, request, message)
+        elif request.kind in CONTROL_KINDS:
+            self._note(request, -1, is_first=False)
+            self._settle(group, request)
+        else:
+            self._learn(group, tally.requests)
+
+    def _close_tally(self, key: Key) -> None:
+        del self._tallies[key]
+        self._waits.name_ended(key)
+        meaning = self._slots.find(key)
+        if meaning is not None:
+            self._split &= ~(1 << meaning.slot)
+
+    def _doom_of(self, group: ProcessSet, request: Request, message: str) -> None:
+        if request.group:
+            doom = group.doomed.get(request.group)
+            left = doom.num_left if doom is not None else request.group_size
+            self._doom(group, request.group, message, left - 1)
+
+    def _learn(self, group: ProcessSet, requests: Mapping[int, Request]) -> None:
+        """Give an operation its slot, which every rank has submitted then."""
+        ordered = {rank: requests[rank] for rank in sorted(requests)}
+        number = self._outbox.next_number
+        meaning = self._slots.assign(number, group.ranks, ordered)
+        group.mask |= 1 << meaning.slot
+        for rank in requests:
+            self._pending[rank] |= 1 << meaning.slot
+        sizes = sizes_of(group.ranks, ordered)
+        self._outbox.put(group.ranks, Learned(meaning.slot, meaning.request, sizes))
+        busy = 0
+        for mask in self._pending:
+            busy |= mask
+        for old in self._slots.excess(busy | self._split, number):
+            self._forget(old)
+
+    def _forget(self, meaning: Meaning) -> None:
+        owner = self._sets.get(meaning.key[0])
+        if owner is not None:
+            owner.mask &= ~(1 << meaning.slot)
+        self._outbox.put(meaning.ranks, Forget(meaning.slot))
+
+    def _settle(self, group: ProcessSet, request: Request) -> None:
+        value = 0
+        if request.kind is Kind.ADD_SET:
+            if any(request.numbers == other.ranks for other in self._sets.values()):
+                text = f"{request.name}: there is a process set of these ranks already"
+                self._fail(group, request.name, Fault.MISMATCH, text)
+                return
+            value = self._num_sets
+            self._num_sets += 1
+            self._sets[value] = ProcessSet(value, request.numbers)
+        elif request.kind is Kind.REMOVE_SET:
+            value = int(self._remove(request.numbers[0]))
+        self._outbox.put(group.ranks, Settled(request, value))
+
+    def _remove(self, number: int) -> bool:
+        removed = self._sets.get(number) if number else None
+        if removed is None:
+            return False
+        self._fail_all_of(removed, Fault.BROKEN, "the process set has been removed")
+        for slot in bits(removed.mask):
+            self._forget(self._slots.drop(slot, self._outbox.next_number))
+        del self._sets[number]
+        return True
+
+    # Stalls and timelines.
+
+    def _tick(self) -> None:
+        overdue = self._waits.overdue(self._now_s)
+        if not overdue.slots and not overdue.keys:
+            return
+        waiting: list[tuple[Request, list[int]]] = []
+        for slot, _ in overdue.slots:
+            meaning = self._slots.at(slot)
+            if meaning is not None:
+                there = [rank for rank in meaning.ranks if self._pending[rank] >> slot & 1]
+                waiting.append((meaning.request, there))
+        for key, _ in overdue.keys:
+            tally = self._tallies[key]
+            waiting.append((tally.first, list(tally.requests)))
+        ranks = {number: group.ranks for number, group in self._sets.items()}
+        text = stall_report(waiting, ranks, self._joined, overdue.longest_s)
+        self._notes.append(Warn(text))
+        if self._shutdown_s and overdue.longest_s >= self._shutdown_s:
+            self._end(Fault.BROKEN, f"ended after a stall: {text}")
+
+    def _note(self, request: Request, rank: int, *, is_first: bool) -> None:
+        if self.is_tracing:
+            self._notes.append(Noted(request.name, request.kind.name, rank, is_first))
+
+    def _note_hits(self, rank: int, mask: int) -> None:
+        for slot in bits(mask):
+            meaning = self._slots.at(slot)
+            if meaning is not None:
+                self._note(meaning.request, rank, is_first=not self._is_pending(slot, rank))
+
+
+def _not_with_join(request: Request, joined: Mapping[int, None]) -> str:
+    return (
+        f"{request.kind.name.lower()} is not supported with Join at this time: "
+        f"{describe_ranks(list(joined))} joined"
+    )

@@ -1,0 +1,218 @@
+"""A rank's side of the negotiation: what it has submitted, and what slots mean to it. PURE.
+
+The engine submits names with whatever it needs to run them, sends the reports, and carries out the
+orders that come of verdicts.
+"""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+from bireme.core.negotiation.fusion import Bucket, Planned, elements_of, fuse
+from bireme.core.negotiation.messages import (
+    Ended,
+    Failed,
+    Fault,
+    Forget,
+    Key,
+    Learned,
+    Report,
+    Request,
+    Run,
+    Settled,
+    Verdict,
+    bits,
+    mask_of,
+    packed,
+)
+from bireme.errors import ConfigError, RemoteProtocolError
+
+__all__ = ("Execute", "Fail", "Member", "Order", "Settle", "Stop")
+
+_MOST_PLANS = 256
+
+Ticket = TypeVar("Ticket")
+
+
+class Execute(NamedTuple):
+    """Run these buckets, one after the other."""
+
+    buckets: list[Bucket]
+
+
+class Fail(NamedTuple):
+    """An operation failed."""
+
+    key: Key
+    fault: Fault
+    message: str
+
+
+class Settle(NamedTuple):
+    """An operation without data is over."""
+
+    request: Request
+    value: int
+
+
+class Stop(NamedTuple):
+    """Nothing runs any more."""
+
+    fault: Fault
+    message: str
+
+
+Order = Execute | Fail | Settle | Stop
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    """What a slot means to this rank."""
+
+    bit: int
+    signature: Hashable
+    key: Key
+    planned: Planned
+
+
+@dataclass(slots=True, eq=False)
+class _Flying(Generic[Ticket]):
+    signature: Hashable
+    ticket: Ticket
+    make: Callable[[], Request]
+
+
+class Member(Generic[Ticket]):
+    """One rank's books.
+
+    Args:
+        threshold_bytes: See `fusion.fuse`; the same on all ranks.
+    """
+
+    def __init__(self, threshold_bytes: int) -> None:
+        self._threshold_bytes = threshold_bytes
+        self._seen = 0
+        self._hits = 0
+        self._requests: list[Request] = []
+        self._known: dict[Key, _Entry] = {}
+        self._slots: dict[int, _Entry] = {}
+        self._flying: dict[Key, _Flying[Ticket]] = {}
+        self._plans: dict[bytes, list[Bucket]] = {}
+
+    def __len__(self) -> int:
+        """Return how many operations are under way."""
+        return len(self._flying)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether `report` has something to say."""
+        return bool(self._hits or self._requests)
+
+    def check_free(self, key: Key) -> None:
+        """Refuse a name that is under way.
+
+        Raises:
+            ConfigError: It is.
+        """
+        if key in self._flying:
+            raise ConfigError(
+                f"{key[1]} is under way already on this rank; wait for it before submitting "
+                "another operation of this name, or give them different names"
+            )
+
+    def submit(
+        self, key: Key, signature: Hashable, ticket: Ticket, make: Callable[[], Request]
+    ) -> None:
+        """Submit an operation whose name is free.
+
+        Args:
+            key: Its set and name.
+            signature: Equal for two operations of one name only if ``make`` gives equal requests.
+            ticket: What `ticket` returns for it.
+            make: Makes the request, if the coordinator has to be told.
+        """
+        self._flying[key] = _Flying(signature, ticket, make)
+        entry = self._known.get(key)
+        if entry is not None and entry.signature == signature:
+            self._hits |= entry.bit
+        else:
+            self._requests.append(make())
+
+    def take_ticket(self, key: Key) -> Ticket | None:
+        """Return the ticket of an operation that ends, and free its name; None: not submitted."""
+        flying = self._flying.pop(key, None)
+        return None if flying is None else flying.ticket
+
+    def tickets(self) -> list[Ticket]:
+        """Return the tickets of all operations under way, and forget them."""
+        flying = [each.ticket for each in self._flying.values()]
+        self._flying.clear()
+        return flying
+
+    def report(self, *, is_leaving: bool = False, failure: str = "") -> Report:
+        """Return what has been submitted since the last report."""
+        report = Report(self._seen, packed(self._hits), self._requests, is_leaving, failure)
+        self._hits = 0
+        self._requests = []
+        return report
+
+    def take(self, verdict: Verdict) -> list[Order]:
+        """Return what to do, in order.
+
+        Raises:
+            RemoteProtocolError: The verdict runs a slot that stands for nothing.
+        """
+        self._seen = verdict.number
+        orders: list[Order] = []
+        for item in verdict.items:
+            if isinstance(item, Run):
+                orders.append(Execute(self._plan(item.mask)))
+            elif isinstance(item, Learned):
+                self._learn(item)
+            elif isinstance(item, Forget):
+                self._forget(item.slot)
+            elif isinstance(item, Failed):
+                orders += (
+                    Fail((item.process_set, name), item.fault, item.message) for name in item.names
+                )
+            elif isinstance(item, Settled):
+                orders.append(Settle(item.request, item.value))
+            else:
+                orders.append(_stop(item))
+        return orders
+
+    def _plan(self, mask: bytes) -> list[Bucket]:
+        plan = self._plans.get(mask)
+        if plan is None:
+            try:
+                planned = [self._slots[slot].planned for slot in bits(mask_of(mask))]
+            except KeyError as error:
+                raise RemoteProtocolError(f"slot {error} stands for nothing here") from None
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
+            plan = self._plans[mask] = fuse(planned, self._threshold_bytes)
+        return plan
+
+    def _learn(self, item: Learned) -> None:
+        self._forget(item.slot)
+        key = item.request.key
+        flying = self._flying.get(key)
+        signature = None if flying is None else flying.signature
+        planned = Planned(item.request, item.sizes, elements_of(item.request))
+        entry = _Entry(1 << item.slot, signature, key, planned)
+        self._known[key] = self._slots[item.slot] = entry
+
+    def _forget(self, slot: int) -> None:
+        entry = self._slots.pop(slot, None)
+        self._plans.clear()
+        if entry is None:
+            return
+        del self._known[entry.key]
+        if self._hits & entry.bit:
+            # Submitted and not reported yet, so it is reported by its name.
+            self._hits ^= entry.bit
+            self._requests.append(self._flying[entry.key].make())
+
+
+def _stop(item: Ended) -> Stop:
+    return Stop(item.fault, item.message)
