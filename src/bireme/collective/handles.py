@@ -25,7 +25,7 @@ class Handle:
         however often it is called.
     """
 
-    __slots__ = ("_drive", "_error", "_is_done", "_result", "name", "number")
+    __slots__ = ("_drive", "_error", "_events", "_is_done", "_result", "name", "number")
 
     def __init__(
         self,
@@ -39,6 +39,7 @@ class Handle:
         self._is_done = False
         self._result: Any = None
         self._error: BaseException | None = None
+        self._events: list[Any] = []
 
     @property
     def id(self) -> int:
@@ -47,7 +48,7 @@ class Handle:
 
     def done(self) -> bool:
         """Return whether `wait` would return or raise at once."""
-        return self._is_done
+        return self._is_done and all(event.query() for event in self._events)
 
     def wait(self, timeout_s: float | None = None) -> Any:
         """Return the operation's result.
@@ -67,7 +68,18 @@ class Handle:
             )
         if self._error is not None:
             raise _copy_of(self._error)
+        for event in self._events:
+            event.synchronize()
         return self._result
+
+    def add_event(self, event: Any) -> None:
+        """Have the result wait for a CUDA event too; before `finish`."""
+        self._events.append(event)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether `finish` or `fail` has been called."""
+        return self._is_done
 
     def finish(self, result: Any) -> None:
         """End the operation with its result."""

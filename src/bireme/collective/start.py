@@ -1,30 +1,47 @@
 """From a place in a job to its engine. Called by `bireme.horovod` and the ``allreduce`` store."""
 
-from torch._C._distributed_c10d import Store
+from typing import Any
+
+import msgspec
 
 from bireme.collective.base import Collectives
+from bireme.collective.channel import meet
+from bireme.collective.engine import Engine
 from bireme.collective.single import SingleProcess
-from bireme.errors import UnsupportedError
+from bireme.errors import ConfigError
+from bireme.settings.collective import CollectiveSettings
 from bireme.types.topology import Topology
 
 __all__ = ("start",)
 
 
-def start(topology: Topology, *, store: Store | None = None) -> Collectives:
-    """Return the engine of this process.
+def start(
+    topology: Topology,
+    settings: CollectiveSettings | None = None,
+    *,
+    store: Any = None,
+) -> Collectives:
+    """Return the engine of this process; every rank calls this.
 
     Args:
-        topology: This process's place in the job.
-        store: Where the ranks find each other, of this engine's alone; None: there is one rank.
+        topology: This process's place.
+        settings: Rank 0's hold for all ranks.
+        store: Where the ranks meet: a ``torch.distributed`` store whose keys no other start uses,
+            such as a `PrefixStore` with a number of its own. Not needed by a single process.
 
     Raises:
-        UnsupportedError: There is more than one rank.
+        ConfigError: There are several ranks and no store.
+        WaitTimeout: A rank did not come in time; named.
 
     Example:
         >>> start(Topology.alone()).process_sets()
         {0: (0,)}
     """
-    del store
     if topology.size == 1:
         return SingleProcess(topology)
-    raise UnsupportedError(f"there is no engine for {topology.size} ranks yet")
+    if store is None:
+        raise ConfigError(f"{topology.size} ranks need a store to meet at; pass store=")
+    mine = settings or CollectiveSettings()
+    channel, notice = meet(topology, store, mine.start_timeout_s, msgspec.msgpack.encode(mine))
+    agreed = msgspec.msgpack.decode(notice, type=CollectiveSettings)
+    return Engine(topology, channel, store, agreed)

@@ -112,7 +112,7 @@ class Coordinator:
         if self._slots.unclear:
             self._slots.forget_earlier(self._seen)
         if report.failure:
-            self._end(Fault.BROKEN, f"rank {rank}: {report.failure}")
+            self._end(report.fault, f"rank {rank}: {report.failure}")
             return
         if report.hits:
             self._hit(rank, mask_of(report.hits), report.seen)

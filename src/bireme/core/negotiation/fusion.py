@@ -7,6 +7,7 @@ buckets.
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 from bireme.core.negotiation.messages import Kind, Request
 from bireme.types.topology import ReduceOp
@@ -46,6 +47,8 @@ class Bucket:
     """The first of them; the others differ in name and shape only."""
     members: list[Planned] = field(default_factory=list)
     num_elements: int = 0
+    cache: Any = None
+    """Free for whoever runs the bucket, which comes again with the same operations."""
 
 
 def fuse(planned: Sequence[Planned], threshold_bytes: int) -> list[Bucket]:

@@ -149,9 +149,11 @@ class Member(Generic[Ticket]):
         self._flying.clear()
         return flying
 
-    def report(self, *, is_leaving: bool = False, failure: str = "") -> Report:
+    def report(
+        self, *, is_leaving: bool = False, failure: str = "", fault: Fault = Fault.BROKEN
+    ) -> Report:
         """Return what has been submitted since the last report."""
-        report = Report(self._seen, packed(self._hits), self._requests, is_leaving, failure)
+        report = Report(self._seen, packed(self._hits), self._requests, is_leaving, failure, fault)
         self._hits = 0
         self._requests = []
         return report

@@ -99,6 +99,8 @@ class Report(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     is_leaving: bool = False
     failure: str = ""
     """Why this rank cannot go on; empty while it can."""
+    fault: Fault = Fault.BROKEN
+    """What kind of failure that is."""
 
 
 class Learned(msgspec.Struct, array_like=True, tag=0, forbid_unknown_fields=True):

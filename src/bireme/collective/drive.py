@@ -1,0 +1,145 @@
+"""Which thread does an engine's work: one that waits for an operation, else a keeper.
+
+There are two roles, each taken by one thread at a time: control talks with the other ranks, work
+exchanges tensors. A hand-over between threads costs more than a small operation, so a caller that
+waits takes whatever role is free; the keeper steps in for operations that nobody waits for, and
+listens while the process computes. While one thread works, another may still hear of a dead rank.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+
+__all__ = ("Drive",)
+
+_GRACE_S = 0.01
+"""How long the keeper leaves the roles to the next caller."""
+
+
+class Drive:
+    """Lets threads take turns.
+
+    Args:
+        control: Waits for news of the ranks, at most so many seconds (None: any time), and
+            handles it; returns soon after ``wake``.
+        has_work: Whether there is something to exchange.
+        work: Exchanges one thing.
+        wake: Makes the ``control`` under way return; callable from any thread.
+        name: Name of the keeper's thread.
+    """
+
+    def __init__(
+        self,
+        control: Callable[[float | None], None],
+        has_work: Callable[[], bool],
+        work: Callable[[], None],
+        wake: Callable[[], None],
+        name: str,
+    ) -> None:
+        self._control = control
+        self._has_work = has_work
+        self._work = work
+        self._wake = wake
+        self._changed = threading.Condition(threading.Lock())
+        self._controller = 0
+        self._worker = 0
+        self._waiting = 0
+        self._turns = 0
+        self._nudged = threading.Event()
+        self._stopping = threading.Event()
+        self._keeper = threading.Thread(target=self._keep, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the keeper."""
+        self._keeper.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """End the keeper, if it is not stuck for longer than that in an exchange."""
+        self._stopping.set()
+        self._nudged.set()
+        self._wake()
+        if self._keeper.is_alive() and self._keeper is not threading.current_thread():
+            self._keeper.join(timeout_s)
+
+    def nudge(self) -> None:
+        """Note that there is something to report, for which perhaps nobody will wait soon."""
+        if self._controller:
+            self._wake()
+        else:
+            self._nudged.set()
+
+    def until(self, done: Callable[[], bool], timeout_s: float | None) -> None:
+        """Return when ``done()`` holds or the limit has passed, taking the roles that are free."""
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        me = threading.get_ident()
+        with self._changed:
+            self._waiting += 1
+        try:
+            while not done():
+                left_s = None if deadline_s is None else deadline_s - time.monotonic()
+                if left_s is not None and left_s <= 0:
+                    return
+                self._turn(me, done, left_s)
+        finally:
+            with self._changed:
+                self._waiting -= 1
+                self._turns += 1
+
+    def _turn(self, me: int, done: Callable[[], bool], left_s: float | None) -> None:
+        """Do one thing, or wait until something has changed."""
+        with self._changed:
+            does_work = not self._worker and self._has_work()
+            if does_work:
+                self._worker = me
+            elif not self._controller:
+                self._controller = me
+            else:
+                if self._controller == self._keeper.ident:
+                    self._wake()
+                if not done():
+                    self._changed.wait(left_s)
+                return
+        self._do(does_work, left_s)
+
+    def _do(self, does_work: bool, left_s: float | None) -> None:
+        try:
+            if does_work:
+                self._work()
+            else:
+                self._control(left_s)
+        finally:
+            with self._changed:
+                if does_work:
+                    self._worker = 0
+                    if self._controller and self._waiting:
+                        # It may be listening for what has just been done.
+                        self._wake()
+                else:
+                    self._controller = 0
+                self._changed.notify_all()
+
+    def _keep(self) -> None:
+        me = threading.get_ident()
+        seen = -1
+        while not self._stopping.is_set():
+            nudged = self._nudged.wait(_GRACE_S)
+            self._nudged.clear()
+            if self._stopping.is_set():
+                return
+            rested = nudged or seen == self._turns
+            seen = self._turns
+            if rested and not self._waiting:
+                self._alone(me)
+
+    def _alone(self, me: int) -> None:
+        """Do what there is to do until a caller comes."""
+        while not self._waiting and not self._stopping.is_set():
+            with self._changed:
+                does_work = not self._worker and self._has_work()
+                if does_work:
+                    self._worker = me
+                elif not self._controller:
+                    self._controller = me
+                else:
+                    return
+            self._do(does_work, None)

@@ -1,0 +1,128 @@
+"""Which thread drives: the one that waits, else the keeper."""
+
+import threading
+import time
+
+import pytest
+
+from bireme.collective.drive import Drive
+
+LIMIT_S = 10.0
+
+
+class Fake:
+    """An engine whose control hands out what is put, and whose work is noted."""
+
+    def __init__(self):
+        self.arrived = threading.Condition()
+        self.inbox = []
+        self.queue = []
+        self.woken = False
+        self.done = {}
+        self.threads = {"control": set(), "work": set()}
+        self.gate = threading.Event()
+        self.gate.set()
+        self.drive = Drive(self.control, lambda: bool(self.queue), self.work, self.wake, "keeper")
+
+    def put(self, item):
+        with self.arrived:
+            self.inbox.append(item)
+            self.arrived.notify_all()
+
+    def wake(self):
+        with self.arrived:
+            self.woken = True
+            self.arrived.notify_all()
+
+    def control(self, timeout_s):
+        self.threads["control"].add(threading.current_thread().name)
+        with self.arrived:
+            self.arrived.wait_for(lambda: self.inbox or self.woken, timeout_s)
+            self.woken = False
+            self.queue += self.inbox
+            self.inbox.clear()
+
+    def work(self):
+        self.threads["work"].add(threading.current_thread().name)
+        item = self.queue.pop(0)
+        assert self.gate.wait(LIMIT_S)
+        self.done[item] = threading.current_thread().name
+
+
+@pytest.fixture
+def fake():
+    fake = Fake()
+    yield fake
+    fake.gate.set()
+    fake.drive.stop(LIMIT_S)
+    assert not fake.drive._keeper.is_alive()
+
+
+def test_a_caller_that_waits_does_it_itself(fake):
+    fake.put("a")
+    fake.drive.until(lambda: "a" in fake.done, LIMIT_S)
+    assert fake.done["a"] == threading.current_thread().name
+
+
+def test_the_keeper_does_what_nobody_waits_for(fake):
+    fake.drive.start()
+    fake.put("a")
+    fake.drive.nudge()
+    limit_s = time.monotonic() + LIMIT_S
+    while "a" not in fake.done:
+        assert time.monotonic() < limit_s
+        time.sleep(0.001)
+    assert fake.done["a"] == "keeper"
+    fake.put("b")
+    fake.drive.until(lambda: "b" in fake.done, LIMIT_S)
+
+
+def test_a_wait_ends_at_its_limit(fake):
+    began_s = time.monotonic()
+    fake.drive.until(lambda: False, 0.05)
+    assert 0.04 < time.monotonic() - began_s < LIMIT_S
+
+
+def test_who_listens_hears_of_what_another_thread_has_done(fake):
+    """The keeper works on what a caller, who listens meanwhile, waits for."""
+    fake.gate.clear()
+    fake.drive.start()
+    fake.put("a")
+    fake.drive.nudge()
+    limit_s = time.monotonic() + LIMIT_S
+    while "keeper" not in fake.threads["work"]:
+        assert time.monotonic() < limit_s
+        time.sleep(0.001)
+    threading.Timer(0.05, fake.gate.set).start()
+    fake.drive.until(lambda: "a" in fake.done, LIMIT_S)
+    assert fake.done["a"] == "keeper"
+
+
+def test_callers_wait_for_each_other(fake):
+    def wait(name):
+        fake.drive.until(lambda: name in fake.done, LIMIT_S)
+
+    threads = [threading.Thread(target=wait, args=(name,)) for name in "abc"]
+    for thread in threads:
+        thread.start()
+    for name in "abc":
+        fake.put(name)
+        fake.drive.nudge()
+    for thread in threads:
+        thread.join(LIMIT_S)
+    assert sorted(fake.done) == ["a", "b", "c"]
+
+
+def test_an_error_of_the_work_reaches_who_did_it_and_frees_the_role(fake):
+    fake.queue.append("a")
+    fake.work = None
+
+    def broken():
+        fake.queue.clear()
+        raise RuntimeError("broken")
+
+    fake.drive._work = broken
+    with pytest.raises(RuntimeError, match="broken"):
+        fake.drive.until(lambda: False, LIMIT_S)
+    fake.drive.until(lambda: True, LIMIT_S)
+    assert fake.drive._worker == 0
