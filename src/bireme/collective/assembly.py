@@ -11,6 +11,7 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from bireme.collective import Collectives, start
 from bireme.errors import CollectiveError, ConfigError
+from bireme.settings.collective import CollectiveSettings
 from bireme.settings.ranks import MeetingPoint, RankSettings, Seat, arrange
 from bireme.types.topology import Topology
 
@@ -59,7 +60,8 @@ class Assembly:
         if len(chosen) < place.size:
             seat = Seat(seat.host)
         seats = _exchange(store, chosen.index(place.rank), len(chosen), seat)
-        return start(arrange(seats)[chosen.index(place.rank)], store=store)
+        topology = arrange(seats)[chosen.index(place.rank)]
+        return start(topology, CollectiveSettings.from_env(env), store=store)
 
     def _store(
         self, place: RankSettings, env: Mapping[str, str], chosen: Sequence[int]
