@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 from bireme.errors import BiremeError
 from bireme.launch.agent import serve
-from bireme.launch.command import add_run_command, run
+from bireme.launch.command import add_run_command, run, with_job_file
 from bireme.launch.doctor import add_doctor_command, examine
+from bireme.launch.launchpy import add_launch_command, as_run_arguments, notices_of_launch
 from bireme.launch.timeline import add_timeline_command, join
 from bireme.version import __version__
 
@@ -30,6 +31,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     try:
+        if options.command == "run":
+            arguments = list(sys.argv[1:] if argv is None else argv)
+            # Everything up to the subcommand's name belongs to the program itself.
+            rest = arguments[arguments.index("run") + 1 :]
+            options = with_job_file(options.parser, rest, options)
         return int(options.run(options))
     except BiremeError as error:
         print(f"bireme: {error}", file=sys.stderr)
@@ -43,7 +49,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"bireme {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     add_doctor_command(commands).set_defaults(run=_doctor)
-    add_run_command(commands).set_defaults(run=_run)
+    run_parser = add_run_command(commands)
+    run_parser.set_defaults(run=_run, parser=run_parser)
+    add_launch_command(commands).set_defaults(run=_launch)
     # Started by launchers on the hosts of a job; nothing for people.
     commands.add_parser("agent").set_defaults(run=_agent)
     add_timeline_command(commands).set_defaults(run=_timeline)
@@ -56,6 +64,12 @@ def _run(options: argparse.Namespace) -> int:
 
 def _agent(_options: argparse.Namespace) -> int:
     return serve(os.environ)
+
+
+def _launch(options: argparse.Namespace) -> int:
+    for line in notices_of_launch(options):
+        print(f"bireme: {line}", file=sys.stderr)
+    return main(["run", *as_run_arguments(options, os.environ)])
 
 
 def _doctor(options: argparse.Namespace) -> int:

@@ -1,19 +1,23 @@
 """``bireme run``: read the command line, make the job, hand it to a backend."""
 
 import argparse
+import re
 import secrets
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bireme.errors import ConfigError
+from bireme.launch.buildcheck import describe_build, find_features
 from bireme.launch.console import Console, wants_colour
+from bireme.launch.horovodrun import flags_variables, notices_of
 from bireme.launch.hosts import Host, is_loopback, parse_hosts, read_hostfile
-from bireme.launch.job import JobSpec
-from bireme.launch.options import add_options
+from bireme.launch.job import LAUNCH_TIMEOUT_S, JobSpec, Resources
+from bireme.launch.jobfile import set_defaults
+from bireme.launch.options import LOG_LEVELS, add_options
 from bireme.launch.registry import find_backend
 from bireme.launch.secret import keep_secret, new_secret
 from bireme.settings import JobSettings, NodeSettings, Security, notices
@@ -21,7 +25,7 @@ from bireme.settings.dmlc import translate
 from bireme.settings.variables import read_fields
 from bireme.types.choices import DeathPolicy
 
-__all__ = ("add_run_command", "job_spec", "run")
+__all__ = ("add_run_command", "job_spec", "run", "with_job_file")
 
 _EXAMPLE = """examples:
   bireme run -n 2 -s 2 python train.py --epochs 3
@@ -50,7 +54,7 @@ _SHARED = (
 )
 """Fields of ``NodeSettings`` that the launcher passes on from its own environment."""
 
-Say = Callable[[str], object]
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,39}")
 
 
 def add_run_command(commands: Any) -> argparse.ArgumentParser:
@@ -68,6 +72,29 @@ def add_run_command(commands: Any) -> argparse.ArgumentParser:
     return parser
 
 
+def with_job_file(
+    parser: argparse.ArgumentParser, arguments: list[str], options: argparse.Namespace
+) -> argparse.Namespace:
+    """Return what a command line means with the job file that it names.
+
+    Args:
+        parser: That of ``add_run_command``.
+        arguments: The command line after ``run``.
+        options: What the parser has made of it.
+
+    Raises:
+        ConfigError: The file cannot be read, or says something that is no flag.
+    """
+    if options.config is None:
+        return options
+    set_defaults(parser, options.config)
+    read = parser.parse_args(arguments)
+    # An empty rest of the command line is no command; the file's stays.
+    if not read.arguments:
+        read.arguments = parser.get_default("arguments") or []
+    return read
+
+
 def run(options: argparse.Namespace, env: Mapping[str, str]) -> int:
     """Run the job that the command line describes and return its exit code.
 
@@ -78,6 +105,9 @@ def run(options: argparse.Namespace, env: Mapping[str, str]) -> int:
     Raises:
         ConfigError: Something about the job is wrong; nothing has been started.
     """
+    if options.check_build:
+        sys.stdout.write(describe_build(find_features()) + "\n")
+        return 0
     spec = job_spec(options, env)
     backend = find_backend(_launcher(options, spec)).from_options(options, env)
     plan = backend.plan(spec)
@@ -86,9 +116,13 @@ def run(options: argparse.Namespace, env: Mapping[str, str]) -> int:
         return 0
     width = max(len(str(node)) for node in spec.nodes())
     colour = wants_colour(sys.stdout, env)
-    console = Console(sys.stdout, sys.stderr, width=width, colour=colour)
-    for line in notices(env):
+    console = Console(
+        sys.stdout, sys.stderr, width=width, colour=colour, timestamps=options.timestamps
+    )
+    for line in (*notices(env), *notices_of(options)):
         console.say(line)
+    if options.verbose:
+        sys.stderr.write(backend.render(plan))
     submitted = backend.submit(plan, console)
     if submitted.exit_code is None:
         console.say(f"{submitted.job} has been submitted")
@@ -105,30 +139,69 @@ def job_spec(options: argparse.Namespace, env: Mapping[str, str]) -> JobSpec:
     command = options.arguments[1:] if options.arguments[:1] == ["--"] else options.arguments
     num_workers, num_servers = _counts(options)
     fields = _node_fields(options, env)
-    timeout_s = options.start_timeout
     return JobSpec(
         command=tuple(command),
         num_workers=num_workers,
         num_servers=num_servers,
         name=str(fields["job"]),
         settings=_settings(options, env),
+        resources=Resources(
+            cores=options.cores,
+            gpus=options.gpus,
+            memory_bytes=options.memory,
+            time_s=options.time,
+            queue=options.queue,
+        ),
         node_fields=fields,
         inherited=env,
-        env=_pairs(options.env, "--env", env),
+        env={**_variables(options), **_pairs(options.env, "--env", env)},
         server_env=_pairs(options.env_server, "--env-server", env),
         worker_env=_pairs(options.env_worker, "--env-worker", env),
         hosts=_hosts(options),
         here=socket.gethostname(),
         scheduler_host=options.scheduler_host,
         workdir=options.workdir or str(Path.cwd()),
-        output_dir=options.output_dir,
+        sync_dir=options.sync_dir,
+        output_dir=options.output_dir or options.output_filename,
+        output_by_rank=options.output_filename is not None,
         max_restarts=options.max_restarts,
-        **({} if timeout_s is None else {"launch_timeout_s": timeout_s}),
+        launch_timeout_s=_launch_timeout_s(options, env),
     )
+
+
+def _launch_timeout_s(options: argparse.Namespace, env: Mapping[str, str]) -> float:
+    if options.start_timeout is not None:
+        return float(options.start_timeout)
+    text = env.get("HOROVOD_START_TIMEOUT", "")
+    try:
+        return float(text or LAUNCH_TIMEOUT_S)
+    except ValueError as error:
+        raise ConfigError(
+            f"HOROVOD_START_TIMEOUT must be a number of seconds, got {text!r}"
+        ) from error
+
+
+def _variables(options: argparse.Namespace) -> dict[str, str]:
+    """Return the variables that flags of horovodrun's stand for."""
+    found = flags_variables(options)
+    if options.log_level is not None:
+        found["HOROVOD_LOG_LEVEL"] = options.log_level.lower()
+    names = _interfaces(options)
+    if names:
+        found |= dict.fromkeys(("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"), ",".join(names))
+        found["HOROVOD_GLOO_IFACE"] = names[0]
+    return found
+
+
+def _interfaces(options: argparse.Namespace) -> list[str]:
+    found = ",".join(options.network_interfaces).split(",")
+    return [name.strip() for name in found if name.strip()]
 
 
 def _launcher(options: argparse.Namespace, spec: JobSpec) -> str:
     """Return which backend is meant where the user names none: ssh where there are other hosts."""
+    if options.mpi:
+        return "mpi"
     if options.launcher:
         return str(options.launcher)
     others = any(not (is_loopback(host.name) or host.name == spec.here) for host in spec.hosts)
@@ -182,13 +255,26 @@ def _node_fields(options: argparse.Namespace, env: Mapping[str, str]) -> dict[st
     fields = {name: inherited[name] for name in _SHARED if name in inherited}
     if options.kv_store is not None:
         fields["kvstore"] = options.kv_store
-    fields["job"] = f"job-{secrets.token_hex(4)}"
+    if options.log_level is not None:
+        fields["log_level"] = LOG_LEVELS[options.log_level]
+    if _interfaces(options):
+        fields["interface"] = _interfaces(options)[0]
+    fields["job"] = _job_name(options.job_name)
     if options.secret_file is not None:
         fields.pop("secret", None)
         fields["secret_file"] = str(keep_secret(Path(options.secret_file)))
     elif fields.get("security") is not Security.OFF and "secret_file" not in fields:
         fields.setdefault("secret", new_secret())
     return fields
+
+
+def _job_name(wanted: str) -> str:
+    """Return a name that no other job has: names of sockets and shared memory begin with it."""
+    if wanted and not _NAME.fullmatch(wanted):
+        raise ConfigError(
+            f"--job-name takes letters, digits, dots and dashes, 40 at most; got {wanted!r}"
+        )
+    return f"{wanted or 'job'}-{secrets.token_hex(4)}"
 
 
 def _pairs(texts: list[str], option: str, env: Mapping[str, str]) -> dict[str, str]:

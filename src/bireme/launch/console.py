@@ -1,5 +1,6 @@
 """What the user sees: each process's lines behind its name, and the launcher's own words."""
 
+import time
 from collections.abc import Mapping
 from typing import Protocol, TextIO
 
@@ -29,6 +30,7 @@ class Console:
         err: For what they write to standard error, and for the launcher's own words.
         width: Characters of the longest node name.
         colour: Whether names are coloured.
+        timestamps: Whether each line of a process begins with the time.
 
     Example:
         >>> import sys
@@ -37,15 +39,20 @@ class Console:
         W[0]  | hello
     """
 
-    def __init__(self, out: TextIO, err: TextIO, *, width: int, colour: bool) -> None:
+    def __init__(
+        self, out: TextIO, err: TextIO, *, width: int, colour: bool, timestamps: bool = False
+    ) -> None:
         self._out = out
         self._err = err
         self._width = width
         self._colour = colour
+        self._timestamps = timestamps
 
     def line(self, node: NodeId, text: str, *, is_error: bool = False) -> None:
         """Print one line of a process's output."""
         name = f"{node!s:<{self._width}} |"
+        if self._timestamps:
+            name = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {name}"
         if self._colour:
             name = f"\x1b[{_colour_of(node)}m{name}{_RESET}"
         _write(self._err if is_error else self._out, f"{name} {text}" if text else name)

@@ -13,9 +13,12 @@ from bireme.settings import JobSettings
 from bireme.types.choices import DeathPolicy
 from bireme.types.nodes import SCHEDULER, NodeId, Role, server, worker
 
-__all__ = ("JobSpec", "Resources")
+__all__ = ("LAUNCH_TIMEOUT_S", "JobSpec", "Resources")
 
 _MOST = 1 << 20
+
+LAUNCH_TIMEOUT_S = 60.0
+"""How long every host may take where nobody says otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +95,7 @@ class JobSpec:
     output_by_rank: bool = False
     """Whether ``output_dir`` has a folder for each rank, as horovodrun's, or a file for each
     node."""
-    launch_timeout_s: float = 60.0
+    launch_timeout_s: float = LAUNCH_TIMEOUT_S
     """How long every host may take until its processes can start."""
     max_restarts: int = 3
     """How often each worker is started again when the policy for deaths is ``wait``."""

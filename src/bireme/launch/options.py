@@ -1,11 +1,28 @@
 """The flags of ``bireme run``; :mod:`bireme.launch.command` decides what they mean together."""
 
 import argparse
+import re
 
+from bireme.launch.horovodrun import add_horovodrun_options
 from bireme.launch.registry import BACKENDS, find_backend
 from bireme.types.choices import DeathPolicy
+from bireme.version import __version__
 
-__all__ = ("add_options",)
+__all__ = ("LOG_LEVELS", "add_options", "duration_s", "size_bytes")
+
+
+LOG_LEVELS = {
+    "TRACE": "debug",
+    "DEBUG": "debug",
+    "INFO": "info",
+    "WARNING": "warning",
+    "ERROR": "error",
+    "FATAL": "error",
+}
+"""Horovod's levels, and ours."""
+
+_DURATION = re.compile(r"(?:(?P<hours>\d+):)?(?P<minutes>\d+):(?P<seconds>\d\d)")
+_SIZE = re.compile(r"(?P<number>\d+)\s*(?:(?P<unit>[kmgt])i?b?)?", re.IGNORECASE)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -14,13 +31,62 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _add_places(parser)
     _add_environment(parser)
     _add_output(parser)
+    _add_resources(parser)
     _add_behaviour(parser)
+    add_horovodrun_options(parser)
     for name in BACKENDS:
         group = parser.add_argument_group(f"launcher {name}", find_backend(name).summary)
         find_backend(name).add_options(group)  # type: ignore[arg-type]
 
 
+def size_bytes(text: str) -> int:
+    """Read ``"512MiB"``, ``"8G"`` or a number of bytes.
+
+    Raises:
+        ValueError: It is none.
+
+    Example:
+        >>> size_bytes("8 GiB") == size_bytes("8g") == 8 << 30
+        True
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError
+    shift = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}[(match["unit"] or "").lower()]
+    return int(match["number"]) << shift
+
+
+def duration_s(text: str) -> int:
+    """Read ``"1:30:00"``, ``"5:00"`` (minutes) or a number of seconds.
+
+    Raises:
+        ValueError: It is none.
+
+    Example:
+        >>> duration_s("1:30:00"), duration_s("5:00"), duration_s("90")
+        (5400, 300, 90)
+    """
+    if text.isdecimal():
+        return int(text)
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError
+    return (int(match["hours"] or 0) * 60 + int(match["minutes"])) * 60 + int(match["seconds"])
+
+
 def _add_sizes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-v", "--version", action="version", version=f"bireme {__version__}")
+    parser.add_argument(
+        *("-cb", "--check-build"),
+        action="store_true",
+        help="say what this installation can do, and end",
+    )
+    parser.add_argument(
+        *("--config", "--config-file"),
+        default=None,
+        metavar="FILE",
+        help="YAML with these flags (and 'command:'); the command line comes before it",
+    )
     parser.add_argument(
         "-n",
         "--num-workers",
@@ -77,6 +143,35 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workdir", default="", metavar="DIR", help="where processes start (default: as here)"
     )
+    parser.add_argument(
+        "--sync-dir",
+        default="",
+        metavar="DIR",
+        help="copy this folder to DIR on every other host first, and start processes there",
+    )
+    parser.add_argument(
+        *("--network-interface", "--network-interfaces"),
+        dest="network_interfaces",
+        action="append",
+        default=[],
+        metavar="NAME,...",
+        help="the interfaces that processes use for each other, the first one before others",
+    )
+    parser.add_argument("--mpi", action="store_true", help="the same as --launcher mpi")
+
+
+def _add_resources(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("resources", "what to ask a cluster for")
+    group.add_argument("--job-name", default="", metavar="NAME", help="what the job goes by")
+    group.add_argument("--cores", type=int, default=0, metavar="N", help="cores for each process")
+    group.add_argument("--gpus", type=int, default=0, metavar="N", help="GPUs for each worker")
+    group.add_argument(
+        "--memory", type=size_bytes, default=0, metavar="SIZE", help="for each process: 8GiB"
+    )
+    group.add_argument(
+        "--time", type=duration_s, default=0, metavar="H:MM:SS", help="how long it may run"
+    )
+    group.add_argument("--queue", default="", metavar="NAME", help="the queue or partition")
 
 
 def _add_environment(parser: argparse.ArgumentParser) -> None:
@@ -99,6 +194,28 @@ def _add_environment(parser: argparse.ArgumentParser) -> None:
 def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output-dir", default=None, metavar="DIR", help="also keep each process's output in DIR"
+    )
+    parser.add_argument(
+        "--output-filename",
+        default=None,
+        metavar="DIR",
+        help="the same with a folder for each rank: DIR/rank.0/stdout, DIR/rank.0/stderr",
+    )
+    parser.add_argument(
+        *("-prefix-timestamp", "--prefix-output-with-timestamp"),
+        dest="timestamps",
+        action="store_true",
+        help="put the time before each line",
+    )
+    parser.add_argument(
+        "--log-level",
+        type=str.upper,
+        choices=list(LOG_LEVELS),
+        default=None,
+        help="of the library, in every process (default: WARNING)",
+    )
+    parser.add_argument(
+        "--verbose", action="store_true", help="say what is started where, before it is"
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="show what would be started, and start nothing"
