@@ -87,6 +87,31 @@ def test_a_dry_run_shows_the_plan_and_no_secret(capsys):
     assert shown.count("\nssh ") == 2
 
 
+def test_flags_of_horovodrun(monkeypatch):
+    job = spec(
+        *("-np", "2", "--network-interfaces", "eth1,eth0", "--output-filename", "out"),
+        *("--log-level", "trace", "--cycle-time-ms", "3", "true"),
+        env={"HOROVOD_START_TIMEOUT": "45"},
+    )
+    assert job.env == {
+        "HOROVOD_CYCLE_TIME": "3.0",
+        "HOROVOD_LOG_LEVEL": "trace",
+        "NCCL_SOCKET_IFNAME": "eth1,eth0",
+        "GLOO_SOCKET_IFNAME": "eth1,eth0",
+        "HOROVOD_GLOO_IFACE": "eth1",
+    }
+    assert (job.node_fields["interface"], job.node_fields["log_level"]) == ("eth1", "debug")
+    assert (job.output_dir, job.output_by_rank, job.launch_timeout_s) == ("out", True, 45)
+    with pytest.raises(ConfigError, match="HOROVOD_START_TIMEOUT must be a number"):
+        spec("-np", "2", "true", env={"HOROVOD_START_TIMEOUT": "soon"})
+
+
+def test_a_name_of_the_users():
+    assert spec("-np", "1", "--job-name", "digits", "true").name.startswith("digits-")
+    with pytest.raises(ConfigError, match="--job-name takes letters"):
+        spec("-np", "1", "--job-name", "a/b", "true")
+
+
 def test_a_staleness_reaches_every_process_and_is_checked():
     job = spec("-n", "1", "--staleness", "3", "true", env={"BIREME_STALENESS": "5"})
     assert job.settings.to_env()["BIREME_STALENESS"] == "3"

@@ -1,6 +1,7 @@
 """Lines carry their process's name; colours are for terminals of people who want them."""
 
 import io
+import re
 
 import pytest
 
@@ -28,6 +29,12 @@ def test_without_colour():
     out, err = printed(colour=False)
     assert out == "H     | up\nW[0]  | hello\nW[10] |\n"
     assert err == "S[1]  | oh\nbireme: done\n"
+
+
+def test_with_the_time():
+    out = io.StringIO()
+    Console(out, out, width=4, colour=False, timestamps=True).line(worker(0), "x")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d W\[0\] \| x\n", out.getvalue())
 
 
 def test_with_colour_only_names_are_coloured():

@@ -2,7 +2,10 @@
 
 import argparse
 
-from bireme.launch.options import add_options
+import pytest
+
+from bireme.launch.horovodrun import FLAGS
+from bireme.launch.options import add_options, duration_s, size_bytes
 
 
 def flags():
@@ -12,7 +15,23 @@ def flags():
 
 
 def test_the_flags_are_pinned():
-    assert flags() == sorted(PINNED.split())
+    tuning = {name for flag in FLAGS for name in flag.names}
+    assert [flag for flag in flags() if flag not in tuning] == sorted(PINNED.split())
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        (size_bytes, "8X"),
+        (size_bytes, ""),
+        (size_bytes, "-1"),
+        (duration_s, "1:2"),
+        (duration_s, "x"),
+    ],
+)
+def test_what_is_no_size_and_no_time(read, text):
+    with pytest.raises(ValueError):
+        read(text)
 
 
 PINNED = """
@@ -20,4 +39,7 @@ PINNED = """
 -p --ssh-port -s --num-servers --allow-optimizer --dry-run --env --env-server --env-worker
 --kv-store --launcher --max-restarts --on-worker-death --output-dir --scheduler-host --secret-file
 --ssh-args --ssh-program --ssh-python --staleness --start-timeout --workdir
+-cb --check-build --config --config-file --cores --gpus --job-name --log-level --memory --mpi
+--network-interface --network-interfaces --output-filename --prefix-output-with-timestamp
+-prefix-timestamp --queue --sync-dir --time -v --version --verbose
 """

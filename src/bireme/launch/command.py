@@ -252,7 +252,9 @@ def _counts(options: argparse.Namespace) -> tuple[int, int]:
 
 def _node_fields(options: argparse.Namespace, env: Mapping[str, str]) -> dict[str, object]:
     inherited = read_fields(NodeSettings, translate(env))
-    fields = {name: inherited[name] for name in _SHARED if name in inherited}
+    # An interface is named for the way to other hosts; on one machine it is not needed.
+    shared = (*_SHARED, "interface") if options.hosts or options.hostfile else _SHARED
+    fields = {name: inherited[name] for name in shared if name in inherited}
     if options.kv_store is not None:
         fields["kvstore"] = options.kv_store
     if options.log_level is not None:
