@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -365,3 +366,94 @@ def test_another_version_on_a_host(tmp_path):
     run = launch("", "-np", "1", "-H", "leda:1", "--ssh-python", str(python))
     assert run.returncode == 2
     assert "host leda: it has bireme 0.0.1" in run.stderr
+
+
+def test_the_folder_is_copied_first(tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "part.py").write_text("NAME = 'copied'\n")
+    (source / "big").write_bytes(os.urandom(3_000_000))
+    code = "sys.path.insert(0, '')\nimport part\n"
+    code += "print(part.NAME, os.getcwd(), len(open('big', 'rb').read()))\n"
+    target = tmp_path / "target"
+    run = launch(code, "-np", "2", "-H", "leda:1,castor:1", "--sync-dir", str(target), cwd=source)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.count(f"copied {target} 3000000") == 2
+    run = launch(code, "-np", "1", "-H", "leda:1", "--sync-dir", "/proc/none", cwd=source)
+    assert run.returncode == 2
+    assert "host leda: cannot copy files to /proc/none" in run.stderr
+
+
+def test_a_disk_that_is_full(tmp_path):
+    (tmp_path / "worker-0.log").symlink_to("/dev/full")
+    run = launch("print('x')\n", "-np", "1", "-H", "leda:1", "--output-dir", str(tmp_path))
+    assert (run.returncode, run.stdout) == (0, "W[0] | x\n")
+    assert "the output of W[0] is not kept any longer" in run.stderr
+
+
+def test_two_jobs_at_once_on_the_same_hosts():
+    code = "print(os.environ['BIREME_JOB'], os.environ['MASTER_PORT'])\ntime.sleep(0.3)\n"
+    hosts = ("-np", "2", "-H", "leda:1,castor:1")
+    with Running(code, *hosts) as one, Running(code, *hosts) as two:
+        (code_one, out_one, _), (code_two, out_two, _) = one.end(), two.end()
+    assert code_one == code_two == 0
+    words = [{*re.findall(r"job-\w+|\d{4,}", out)} for out in (out_one, out_two)]
+    assert all(len(found) == 2 for found in words)
+    assert not words[0] & words[1]
+
+
+def test_a_program_that_forks():
+    code = "if os.fork() == 0:\n    print('pid', os.getpid()); time.sleep(60)\ntime.sleep(0.3)\n"
+    run = launch(code, "-np", "1", "-H", "leda:1")
+    assert run.returncode == 0
+    wait_until_gone(pids(run.stdout.splitlines()))
+
+
+def test_a_program_that_prints_nothing_and_one_long_line():
+    assert launch("", "-np", "2", "-H", "leda:1,castor:1").stdout == ""
+    run = launch("print('x' * 3_000_000)\n", "-np", "1", "-H", "leda:1")
+    assert run.stdout.count("x") == 3_000_000
+
+
+@pytest.mark.slow
+def test_much_output_needs_little_memory():
+    code = "line = b'x' * 199 + b'\\n'\nfor _ in range(5000): os.write(1, line * 100)\n"
+    # 100 MB by an address space of 400 MB, in the launcher and in its agents.
+    limited = ["sh", "-c", 'ulimit -v 400000; exec "$@"', "sh"]
+    run = subprocess.run(
+        [*limited, *command(code, "-np", "1", "-H", "leda:1")],
+        capture_output=True,
+        env=HERE,
+        timeout=55,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.count(b"\n") == 500_000
+
+
+@pytest.mark.slow
+def test_ten_jobs_in_a_row_leave_nothing(tmp_path):
+    folders = [Path("/dev/shm"), Path("/tmp"), tmp_path]
+    env = {"XDG_RUNTIME_DIR": str(tmp_path), "TMPDIR": str(tmp_path)}
+    before = [set(os.listdir(folder)) for folder in folders]
+    started, ports = [], []
+    for turn in range(10):
+        code = "print('pid', os.getpid(), os.environ['MASTER_PORT'])\n"
+        code += f"sys.exit(5 * ({turn} % 2))\n"
+        run = launch(code, "-np", "2", "-H", "leda:1,castor:1", env=env)
+        assert run.returncode == 5 * (turn % 2)
+        started += pids(run.stdout.splitlines())
+        ports += [int(line.split()[-1]) for line in run.stdout.splitlines()]
+    wait_until_gone(started)
+    for port in ports:
+        with socket.socket() as plain:
+            plain.bind(("127.0.0.1", port))
+    ours = [
+        name
+        for folder, names in zip(folders, before, strict=True)
+        for name in set(os.listdir(folder)) - names
+        if "bireme" in name or folder == tmp_path
+    ]
+    # The folder of notes stays, empty.
+    assert ours == ["bireme"]
+    assert os.listdir(tmp_path / "bireme") == []

@@ -2,7 +2,7 @@
 
 from tests.launch.goldens import SECRET, job
 
-from bireme.launch.listing import assignments, list_host, list_job
+from bireme.launch.listing import Listing, assignments
 from bireme.launch.plan import THIS_MACHINE, plan_on
 from bireme.settings import JobSettings
 
@@ -10,13 +10,14 @@ from bireme.settings import JobSettings
 def test_only_what_differs_from_the_defaults():
     settings = JobSettings(slice_bytes=4 << 20)
     plan = plan_on(job(settings=settings, sync_dir="/tmp/copy"), [THIS_MACHINE])
-    *_, every = list_job(plan)
+    listing = Listing(plan)
+    *_, every = listing.job()
     assert "BIREME_SLICE_BYTES=4194304" in every
     assert "BIREME_STALENESS" not in every
     assert "BIREME_SECRET=(kept)" in every
-    assert SECRET not in "".join(list_job(plan))
-    assert "# after the current folder has been copied to /tmp/copy" in list_job(plan)
-    scheduler, *_, worker = list_host(plan, plan.hosts[0])
+    assert SECRET not in "".join(listing.job())
+    assert "# after the current folder has been copied to /tmp/copy" in listing.job()
+    scheduler, *_, worker = listing.host(plan.hosts[0])
     assert scheduler.startswith("#   H: ")
     assert "RANK=2" in worker
     assert "SLICE_BYTES" not in worker

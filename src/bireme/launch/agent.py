@@ -6,6 +6,7 @@ uses for its own machine, and writes what happens to standard output. The end of
 that the launcher or the connection is gone: it ends every process, and leaves.
 """
 
+import contextlib
 import os
 import selectors
 import signal
@@ -13,11 +14,14 @@ import sys
 import time
 from collections.abc import Mapping
 
+import msgspec
+
 from bireme.errors import BiremeError
 from bireme.launch.exits import Exit
 from bireme.launch.outbox import Outbox
 from bireme.launch.signals import SignalInbox
 from bireme.launch.site import LocalSite, Site
+from bireme.launch.syncing import Unpacker
 from bireme.launch.talk import (
     MARK,
     Asked,
@@ -25,6 +29,7 @@ from bireme.launch.talk import (
     Bye,
     Ended,
     Failed,
+    Files,
     FromAgent,
     Go,
     Lines,
@@ -66,13 +71,16 @@ class Agent:
         self._inbox = SignalInbox()
         self._site: LocalSite | None = None
         self._is_over = False
+        self._begin: Begin | None = None
+        self._unpacker: Unpacker | None = None
+        self._stack = contextlib.ExitStack()
 
     def run(self) -> int:
         """Work until the launcher says goodbye or is gone, and return 0; 1 after a failure."""
         self._outbox.put(MARK)
         os.set_blocking(self._in_fd, False)
         failure = 0
-        with self._inbox, self._selector:
+        with self._inbox, self._selector, self._stack:
             self._selector.register(self._in_fd, selectors.EVENT_READ, self._read)
             self._selector.register(self._inbox.fd, selectors.EVENT_READ)
             try:
@@ -145,9 +153,12 @@ class Agent:
 
     def _take(self, message: object) -> None:
         match message:
-            case Begin():
-                self._site = LocalSite(message, self._selector, self, reached_at=self._reached_at)
-                self._site.open()
+            case Begin(sync_dir="") as begin:
+                self._get_ready(begin)
+            case Begin(sync_dir=folder) as begin:
+                self._begin, self._unpacker = begin, self._stack.enter_context(Unpacker(folder))
+            case Files() if self._begin is not None and self._unpacker is not None:
+                self._unpack(message, self._begin, self._unpacker)
             case Bye():
                 self._is_over = True
             case Go(meeting) if self._site is not None:
@@ -156,6 +167,16 @@ class Agent:
                 self._site.signal(nodes, signum)
             case StartAgain(node) if self._site is not None:
                 self._site.start_again(node)
+
+    def _unpack(self, files: Files, begin: Begin, unpacker: Unpacker) -> None:
+        unpacker.put(files.data)
+        if files.is_last:
+            unpacker.finish()
+            self._get_ready(msgspec.structs.replace(begin, workdir=str(unpacker.folder)))
+
+    def _get_ready(self, begin: Begin) -> None:
+        self._site = LocalSite(begin, self._selector, self, reached_at=self._reached_at)
+        self._site.open()
 
     def _end_processes(self) -> None:
         """Ask what is left to end, and wait as long as it may take; ``close`` kills the rest."""

@@ -9,33 +9,48 @@ from bireme.launch.plan import HostPlan, Plan
 from bireme.settings import JobSettings, NodeSettings
 from bireme.settings.variables import variables
 
-__all__ = ("assignments", "list_host", "list_job")
+__all__ = ("Listing", "assignments")
 
 _PLACE = ("local_rank", "local_size")
 """What is worth saying although it may be what it is without being said."""
 
 
-def list_job(plan: Plan) -> Iterator[str]:
-    """Yield comment lines on the whole job: its size, and what all its processes are told."""
-    spec = plan.spec
-    counts = [f"{spec.num_workers} workers"]
-    if spec.num_servers:
-        counts += [f"{spec.num_servers} servers", "1 scheduler"]
-    yield f"# {spec.name or 'job'}: {', '.join(counts)} on {len(plan.hosts)} hosts"
-    yield f"# in {spec.workdir or 'the current folder'}: {shlex.join(spec.command)}"
-    if spec.sync_dir:
-        yield f"# after the current folder has been copied to {spec.sync_dir}"
-    defaults = _defaults()
-    said = {name: text for name, text in _shared(plan).items() if defaults.get(name) != text}
-    yield f"# every process: {' '.join(assignments(said))}"
+class Listing:
+    """Lines on a plan.
 
+    Example:
+        >>> from bireme.launch.job import JobSpec
+        >>> from bireme.launch.plan import THIS_MACHINE, plan_on
+        >>> spec = JobSpec(command=("train",), num_workers=1, num_servers=0, name="job-1",
+        ...     node_fields={"secret": "0123456789abcdef"})
+        >>> next(Listing(plan_on(spec, [THIS_MACHINE])).job())
+        '# job-1: 1 workers on 1 hosts'
+    """
 
-def list_host(plan: Plan, host: HostPlan) -> Iterator[str]:
-    """Yield a comment line for each process of a host: its name, and what it alone is told."""
-    known = _defaults() | _shared(plan)
-    for process in host.processes:
-        own = {name: text for name, text in process.env.items() if known.get(name) != text}
-        yield f"#   {process.node}: {' '.join(assignments(own))}"
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._shared = _shared(plan)
+        self._defaults = _defaults()
+
+    def job(self) -> Iterator[str]:
+        """Yield comment lines on the whole job: its size, and what all its processes are told."""
+        plan, spec = self._plan, self._plan.spec
+        counts = [f"{spec.num_workers} workers"]
+        if spec.num_servers:
+            counts += [f"{spec.num_servers} servers", "1 scheduler"]
+        yield f"# {spec.name or 'job'}: {', '.join(counts)} on {len(plan.hosts)} hosts"
+        yield f"# in {spec.workdir or 'the current folder'}: {shlex.join(spec.command)}"
+        if spec.sync_dir:
+            yield f"# after the current folder has been copied to {spec.sync_dir}"
+        said = {k: text for k, text in self._shared.items() if self._defaults.get(k) != text}
+        yield f"# every process: {' '.join(assignments(said))}"
+
+    def host(self, host: HostPlan) -> Iterator[str]:
+        """Yield a comment line for each process of a host: its name, and what it alone is told."""
+        known = {**self._defaults, **self._shared}
+        for process in host.processes:
+            own = {name: text for name, text in process.env.items() if known.get(name) != text}
+            yield f"#   {process.node}: {' '.join(assignments(own))}"
 
 
 def assignments(env: Mapping[str, str]) -> list[str]:

@@ -12,6 +12,8 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import BinaryIO
 
 from bireme.errors import RemoteProtocolError
 from bireme.launch.environment import Meeting
@@ -25,6 +27,7 @@ from bireme.launch.talk import (
     Bye,
     Ended,
     Failed,
+    Files,
     FromAgent,
     Go,
     Lines,
@@ -90,6 +93,12 @@ class RemoteSite:
         self._is_lost = False
         self._heard_s: float | None = None
         self._stepped_s = 0.0
+        self._archive: Path | None = None
+        self._files: BinaryIO | None = None
+
+    def bring(self, archive: Path) -> None:
+        """Have files unpacked in the job's ``sync_dir`` before anything else."""
+        self._archive = archive
 
     def open(self) -> None:
         """Start the remote shell; its agent answers later."""
@@ -112,6 +121,9 @@ class RemoteSite:
             self._selector.register(fd, selectors.EVENT_READ, act)
         self._outbox = Outbox(stdin)
         self._put(self._preface + frame(self._begin))
+        if self._begin.sync_dir and self._archive is not None:
+            self._files = self._archive.open("rb")
+            self._put_files()
 
     def go(self, meeting: Meeting) -> None:
         """Have every process of the host started."""
@@ -171,6 +183,8 @@ class RemoteSite:
         if process is None:
             return
         self._unregister(process)
+        if self._files is not None:
+            self._files.close()
         if process.poll() is None:
             _kill(process)
         process.wait()
@@ -186,8 +200,18 @@ class RemoteSite:
         if self._outbox.size_bytes and fd not in self._selector.get_map():
             self._selector.register(fd, selectors.EVENT_WRITE, self._write)
 
+    def _put_files(self) -> None:
+        """Read on where the last piece has left; the archive is never in memory as a whole."""
+        while self._files is not None and self._outbox.size_bytes < _READ_BYTES:
+            data = self._files.read(_READ_BYTES)
+            if not data:
+                self._files.close()
+                self._files = None
+            self._put(frame(Files(data, is_last=not data)))
+
     def _write(self) -> None:
         self._outbox.flush()
+        self._put_files()
         if not self._outbox.size_bytes:
             self._selector.unregister(self._outbox.fd)
 

@@ -61,6 +61,9 @@ class Site(Protocol):
     def is_gone(self) -> bool:
         """Whether nothing of it is left to wait for, after ``leave``."""
 
+    def bring(self, archive: Path) -> None:
+        """Have files unpacked in the job's ``sync_dir`` before anything else; before ``open``."""
+
     def open(self) -> None:
         """Begin to get ready; ``ready`` or ``lost`` follows."""
 
@@ -114,6 +117,9 @@ class LocalSite:
         self._reached_at = reached_at
         self._meeting = Meeting()
         self._stack = contextlib.ExitStack()
+
+    def bring(self, archive: Path) -> None:
+        """Do nothing: the files are here."""
 
     def open(self) -> None:
         """Check what can be checked, and take the ports that others are told of.

@@ -21,6 +21,7 @@ __all__ = (
     "Bye",
     "Ended",
     "Failed",
+    "Files",
     "FromAgent",
     "Go",
     "Lines",
@@ -68,8 +69,17 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True, tag="begin"):
     """Another host of the job; empty where there is none, and loopback is enough."""
     is_open: bool
     """Whether the job's links ask for no proof, so that nobody may listen everywhere."""
+    sync_dir: str = ""
+    """Where files that follow are unpacked before anything else; processes then start there."""
     threads: int
     """The size of thread pools; 0: this host's cores, shared."""
+
+
+class Files(msgspec.Struct, frozen=True, tag="files"):
+    """To an agent, after ``Begin`` with a ``sync_dir``: a piece of the archive to unpack there."""
+
+    data: bytes
+    is_last: bool
 
 
 class Go(msgspec.Struct, frozen=True, tag="go"):
@@ -138,7 +148,7 @@ class Pulse(msgspec.Struct, frozen=True, tag="pulse"):
     """From an agent, every few seconds: it is there."""
 
 
-ToAgent = Begin | Go | Send | StartAgain | Bye
+ToAgent = Begin | Files | Go | Send | StartAgain | Bye
 FromAgent = Ready | Failed | Lines | Ended | Asked | Pulse
 
 

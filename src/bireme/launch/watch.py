@@ -12,6 +12,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 
 import msgspec
@@ -40,6 +41,7 @@ from bireme.launch.supervise import (
     Supervisor,
     Tick,
 )
+from bireme.launch.syncing import archive_of
 from bireme.launch.tails import Tails
 from bireme.launch.talk import Begin, Ready
 from bireme.launch.turn import turn
@@ -81,6 +83,8 @@ def run_plan(
         if logs is not None:
             stack.enter_context(logs)
         watch = stack.enter_context(_Watch(plan, printer, elsewhere, logs, limits or Limits()))
+        if plan.spec.sync_dir and not plan.is_local:
+            watch.bring(stack.enter_context(archive_of(Path(plan.spec.workdir))))
         stopped = watch.get_ready()
         if stopped is not None:
             return 128 + stopped
@@ -144,6 +148,11 @@ class _Watch:
             site.close()
         self._selector.close()
         self._inbox.__exit__(None, None, None)
+
+    def bring(self, archive: Path) -> None:
+        """Have files copied to every other host first."""
+        for site in self._hosts:
+            site.bring(archive)
 
     def get_ready(self) -> int | None:
         """Have every host get ready, many at a time; return a signal that came meanwhile.

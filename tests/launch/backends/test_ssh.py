@@ -1,5 +1,6 @@
 """The exact commands by which agents are started; jobs over them are in ``tests/integration``."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -31,3 +32,14 @@ def test_another_program_gets_the_host_and_the_command_only():
     words = backend.command(Host(name="pod-1"), job())
     assert words[:3] == ("/etc/mpi/kubexec.sh", "-v", "pod-1")
     assert words[3].startswith("exec python3 -c ")
+
+
+def test_two_thousand_hosts_are_planned_and_shown_within_a_second():
+    hosts = tuple(Host(name=f"node{index:04}", slots=1) for index in range(2000))
+    inherited = {f"VARIABLE_{index}": "x" * 50 for index in range(100)}
+    spec = job(num_workers=2000, num_servers=0, hosts=hosts, server_env={}, inherited=inherited)
+    backend = SshBackend({})
+    begin_s = time.process_time()
+    text = backend.render(backend.plan(spec))
+    assert time.process_time() - begin_s < 1.0
+    assert text.count("\nssh ") == 2000

@@ -9,7 +9,7 @@ from bireme.launch.base import State, Submitted
 from bireme.launch.console import Printer
 from bireme.launch.foreground import cancel_here, logs_here, status_here
 from bireme.launch.job import JobSpec
-from bireme.launch.listing import list_host, list_job
+from bireme.launch.listing import Listing
 from bireme.launch.plan import THIS_MACHINE, Plan, plan_on
 from bireme.launch.supervise import Limits
 from bireme.launch.watch import run_plan
@@ -61,9 +61,10 @@ class LocalBackend:
 
     def render(self, plan: Plan) -> str:
         """Return the processes and what they are told, as comments above the command."""
-        lines = list(list_job(plan))
+        listing = Listing(plan)
+        lines = list(listing.job())
         for host in plan.hosts:
-            lines += list_host(plan, host)
+            lines += listing.host(host)
         return "\n".join(lines) + "\n"
 
     def submit(self, plan: Plan, printer: Printer) -> Submitted:

@@ -14,7 +14,7 @@ from bireme.launch.console import Printer
 from bireme.launch.foreground import cancel_here, logs_here, status_here
 from bireme.launch.hosts import Host
 from bireme.launch.job import JobSpec
-from bireme.launch.listing import list_host, list_job
+from bireme.launch.listing import Listing
 from bireme.launch.plan import HostPlan, Plan, plan_on
 from bireme.launch.remote import RemoteSite
 from bireme.launch.shells import agent_line, explain, preface
@@ -112,9 +112,10 @@ class SshBackend:
 
     def render(self, plan: Plan) -> str:
         """Return the ssh commands, each under comments on what its agent is told to start."""
-        lines = list(list_job(plan))
+        listing = Listing(plan)
+        lines = list(listing.job())
         for host in plan.hosts:
-            lines += [f"# {host.host}:", *list_host(plan, host)]
+            lines += [f"# {host.host}:", *listing.host(host)]
             if not host.is_here:
                 lines.append(shlex.join(self.command(host.host, plan.spec)))
         return "\n".join(lines) + "\n"
