@@ -1,9 +1,12 @@
 """The command line becomes the job that it describes."""
 
 import argparse
+import os
+from pathlib import Path
 
 import pytest
 
+import bireme
 from bireme.errors import ConfigError
 from bireme.launch.command import add_run_command, job_spec, run
 from bireme.launch.hosts import Host
@@ -195,3 +198,12 @@ def test_modules_of_optimizers_add_to_those_of_the_environment():
     assert found.settings.allowed_optimizers == "one,two,b:C"
     with pytest.raises(ConfigError, match="not-a-module"):
         spec("-n", "1", "--allow-optimizer", "not-a-module", "true")
+
+
+def test_as_horovod_puts_the_alias_first_on_pythons_path(tmp_path):
+    folder = str(Path(bireme.__file__).parent / "horovod" / "bootstrap")
+    job = spec("--as-horovod", "-np", "2", "true", env={"PYTHONPATH": "/mine"})
+    assert job.inherited["PYTHONPATH"] == f"{folder}{os.pathsep}/mine"
+    job = spec("--as-horovod", "-np", "2", "--env", "PYTHONPATH=/job", "true")
+    assert job.env["PYTHONPATH"] == f"{folder}{os.pathsep}/job"
+    assert spec("-np", "2", "true", env={"PYTHONPATH": "/mine"}).inherited["PYTHONPATH"] == "/mine"

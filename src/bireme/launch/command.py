@@ -1,6 +1,7 @@
 """``bireme run``: read the command line, make the job, hand it to a backend."""
 
 import argparse
+import os
 import re
 import secrets
 import socket
@@ -10,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import bireme
 from bireme.errors import ConfigError
 from bireme.launch.buildcheck import describe_build, find_features
 from bireme.launch.console import Console, wants_colour
@@ -21,6 +23,7 @@ from bireme.launch.options import LOG_LEVELS, add_options
 from bireme.launch.registry import find_backend
 from bireme.launch.secret import keep_secret, new_secret
 from bireme.settings import JobSettings, NodeSettings, Security, notices
+from bireme.settings.alias import with_alias
 from bireme.settings.dmlc import translate
 from bireme.settings.variables import read_fields
 from bireme.types.choices import DeathPolicy
@@ -30,6 +33,7 @@ __all__ = ("add_run_command", "job_spec", "run", "with_job_file")
 _EXAMPLE = """examples:
   bireme run -n 2 -s 2 python train.py --epochs 3
   bireme run -np 2 python train.py
+  bireme run --as-horovod -np 2 python train.py
   bireme run -n 4 -H leda:2,castor:2 python train.py
   bireme run -n 4 --kv-store dist_async --output-dir logs python train.py
   bireme run -n 4 --kv-store dist_bounded --staleness 1 python train.py
@@ -153,8 +157,8 @@ def job_spec(options: argparse.Namespace, env: Mapping[str, str]) -> JobSpec:
             queue=options.queue,
         ),
         node_fields=fields,
-        inherited=env,
-        env={**_variables(options), **_pairs(options.env, "--env", env)},
+        inherited=_aliased(env) if options.as_horovod else env,
+        env={**_variables(options), **_all_env(options, env)},
         server_env=_pairs(options.env_server, "--env-server", env),
         worker_env=_pairs(options.env_worker, "--env-worker", env),
         hosts=_hosts(options),
@@ -196,6 +200,17 @@ def _variables(options: argparse.Namespace) -> dict[str, str]:
 def _interfaces(options: argparse.Namespace) -> list[str]:
     found = ",".join(options.network_interfaces).split(",")
     return [name.strip() for name in found if name.strip()]
+
+
+def _all_env(options: argparse.Namespace, env: Mapping[str, str]) -> dict[str, str]:
+    pairs = _pairs(options.env, "--env", env)
+    # The user's own path for the job comes after ours.
+    return _aliased(pairs) if options.as_horovod and "PYTHONPATH" in pairs else pairs
+
+
+def _aliased(env: Mapping[str, str]) -> dict[str, str]:
+    folder = Path(bireme.__file__).parent / "horovod" / "bootstrap"
+    return with_alias(env, str(folder), separator=os.pathsep)
 
 
 def _launcher(options: argparse.Namespace, spec: JobSpec) -> str:

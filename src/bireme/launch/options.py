@@ -184,6 +184,11 @@ def _add_environment(parser: argparse.ArgumentParser) -> None:
             help=f"set a variable in {whom}; may be repeated",
         )
     parser.add_argument(
+        "--as-horovod",
+        action="store_true",
+        help="in every process, import horovod means bireme.horovod; scripts run unmodified",
+    )
+    parser.add_argument(
         "--secret-file",
         default=None,
         metavar="FILE",
