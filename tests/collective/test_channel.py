@@ -39,6 +39,25 @@ def test_rank_0_is_in_the_middle(channels):
     assert news(channels[2], 1) == [Heard(0, b"answer")]
 
 
+def test_what_is_said_before_all_are_there_is_not_lost():
+    store = HashStore()
+    first_has_spoken = threading.Event()
+
+    def begin(rank):
+        if rank == 2:
+            assert first_has_spoken.wait(LIMIT_S)
+        channel, _ = meet(Topology.on_one_machine(rank, 3), store, LIMIT_S, b"")
+        if rank == 1:
+            channel.send(0, b"early")
+            first_has_spoken.set()
+        return channel
+
+    channels = on_ranks(3, begin)
+    channels[2].send(0, b"late")
+    assert sorted(news(channels[0], 2)) == [Heard(1, b"early"), Heard(2, b"late")]
+    on_ranks(3, lambda rank: channels[rank].close())
+
+
 def test_a_rank_that_goes_is_heard_of_and_may_be_sent_to(channels):
     thread = threading.Thread(target=channels[1].close)
     thread.start()

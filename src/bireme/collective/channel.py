@@ -8,6 +8,7 @@ import json
 import secrets
 import socket
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -49,11 +50,18 @@ class Channel:
     Args:
         transport: Owns the links; closed with the channel.
         links: By rank.
+        early: What some ranks said before all were there.
     """
 
-    def __init__(self, transport: SocketTransport, links: dict[int, Link]) -> None:
+    def __init__(
+        self,
+        transport: SocketTransport,
+        links: dict[int, Link],
+        early: Sequence[Heard] = (),
+    ) -> None:
         self._transport = transport
         self._links = links
+        self._early = list(early)
         self._num_unsent = 0
         for rank, link in links.items():
             link.context = rank
@@ -82,7 +90,10 @@ class Channel:
 
     def poll(self, timeout_s: float | None) -> list[Heard | Gone]:
         """Wait for news, at most so many seconds, and return it in order."""
-        news: list[Heard | Gone] = []
+        news: list[Heard | Gone] = [*self._early]
+        if news:
+            self._early.clear()
+            return news
         for event in self._transport.poll(timeout_s):
             rank = event.link.context
             if not isinstance(rank, int):
@@ -141,6 +152,7 @@ def _lead(topology: Topology, store: Any, timeout_s: float, notice: bytes) -> Ch
     }
     store.set(_KEY, json.dumps(told))
     links: dict[int, Link] = {}
+    early: list[Heard] = []
     deadline_s = time.monotonic() + timeout_s
     while len(links) < topology.size - 1:
         left_s = deadline_s - time.monotonic()
@@ -152,10 +164,13 @@ def _lead(topology: Topology, store: Any, timeout_s: float, notice: bytes) -> Ch
             rank = event.link.peer.get("rank")
             if isinstance(event, Opened) and isinstance(rank, int):
                 links[rank] = event.link
+            elif isinstance(event, Arrived) and isinstance(rank, int):
+                early.append(Heard(rank, event.frame.head[HEADER_BYTES:]))
+                event.frame.release()
             elif isinstance(event, Closed) and isinstance(rank, int):
                 transport.close()
                 raise RankLost(f"rank {rank} is lost while starting: {event.reason}")
-    return Channel(transport, links)
+    return Channel(transport, links, early)
 
 
 def _follow(topology: Topology, store: Any, timeout_s: float) -> tuple[Channel, bytes]:
