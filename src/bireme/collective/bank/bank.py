@@ -1,0 +1,147 @@
+"""One rank's place in its machine's bank: shared areas, the steps, and who does what.
+
+The collectives are in `reducing.py` and `moving.py`; they are functions of a `Bank`.
+Called by the process group of the backend ``bireme``.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bireme.collective.bank.elements import Array, Elements, Reduction, elements_of
+from bireme.collective.bank.meeting import Store, meet
+from bireme.collective.bank.segment import LABEL_BYTES, Layout, Segment
+from bireme.collective.bank.steps import Steps
+from bireme.errors import MismatchError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ("Bank",)
+
+AREA_BYTES = 1 << 20
+"""What a rank writes in a step at most. Two ranks' areas fit the cache of a core or two."""
+FLAT_BYTES = 1 << 16
+"""Up to here every rank adds everything up itself: one sleep in place of two."""
+_PAGE_BYTES = 4096
+
+
+class Bank:
+    """The bank of a machine, as one of its ranks sees it. One thread at a time.
+
+    Args:
+        segment: The shared memory.
+        names: Each member's rank in the whole group, for messages.
+        first_step: See `Steps`; for tests.
+
+    Attributes:
+        rank: This rank's number in the bank, >= 0.
+        size: How many ranks the bank has.
+    """
+
+    def __init__(
+        self, segment: Segment, names: Sequence[int] | None = None, first_step: int = 0
+    ) -> None:
+        self.rank = segment.rank
+        self.size = segment.layout.num_ranks
+        self.names = list(names) if names is not None else list(range(self.size))
+        self.area_bytes = segment.layout.area_bytes
+        self.flat_bytes = min(FLAT_BYTES, self.area_bytes)
+        self.steps = Steps(segment, self.names, first_step)
+        self._segment = segment
+        self._areas = [[segment.area(rank, odd) for rank in range(self.size)] for odd in (0, 1)]
+        self._labels = [[segment.label(rank, odd) for rank in range(self.size)] for odd in (0, 1)]
+        self._elements: dict[tuple[torch.dtype, Reduction | None], Elements] = {}
+        self._views: dict[torch.dtype, list[list[Array]]] = {}
+        self._label = b""
+
+    @classmethod
+    def join(
+        cls,
+        store: Store,
+        rank: int,
+        members: Sequence[int],
+        timeout_s: float,
+        area_bytes: int = AREA_BYTES,
+    ) -> "Bank":
+        """Return the bank of this machine's ranks; each of them calls this.
+
+        Args:
+            store: A ``torch.distributed`` store with keys of its own for this bank.
+            rank: This rank in the whole group.
+            members: The group's ranks on this machine, in order.
+            timeout_s: How long to wait for the others.
+            area_bytes: For tests; the same for every rank.
+
+        Raises:
+            WaitTimeout: Somebody did not come; named.
+            RankLost: Somebody came and died.
+        """
+        area_bytes = max(-(-area_bytes // _PAGE_BYTES), 1) * _PAGE_BYTES
+        layout = Layout(len(members), area_bytes)
+        return cls(meet(store, rank, members, layout, timeout_s), members)
+
+    def elements(self, dtype: torch.dtype, op: Reduction | None = None) -> Elements:
+        """Return how to handle elements of a type; see `elements_of`."""
+        found = self._elements.get((dtype, op))
+        if found is None:
+            found = self._elements[dtype, op] = elements_of(dtype, op)
+        return found
+
+    def areas(self, dtype: torch.dtype) -> list[list[Array]]:
+        """Return everybody's areas as elements of a type: first those of even steps, then odd."""
+        found = self._views.get(dtype)
+        if found is None:
+            view = self.elements(dtype).view
+            found = self._views[dtype] = [[view(area) for area in half] for half in self._areas]
+        return found
+
+    @property
+    def raw_areas(self) -> "list[list[np.ndarray[Any, Any]]]":
+        """Everybody's areas as bytes."""
+        return self._areas
+
+    def begin(self, label: str, timeout_s: float) -> None:
+        """Start an operation.
+
+        Args:
+            label: What it is, equal on all ranks if they agree; 64 bytes of it count.
+            timeout_s: How long it may take.
+
+        Raises:
+            StateError: The bank cannot be used any more.
+        """
+        self.steps.begin(label, timeout_s)
+        self._label = label.encode()[:LABEL_BYTES].ljust(LABEL_BYTES)
+        self._labels[self.steps.step & 1][self.rank][:] = self._label
+
+    def end_first_step(self) -> None:
+        """End the operation's first step, and see that all ranks are in the same operation.
+
+        Raises:
+            MismatchError: They are not. Every rank raises it, and the next operation may be right.
+        """
+        odd = self.steps.step & 1
+        self.steps.end_step()
+        mine = self._label
+        found = [bytes(label) for label in self._labels[odd]]
+        if found.count(mine) != self.size:
+            raise MismatchError(_disagreement(found, self.names))
+
+    def close(self) -> None:
+        """Leave. The others' next operation raises; what they have begun without us goes on."""
+        self.steps.leave()
+        self._areas, self._labels = [], []
+        self._views = {}
+        self._segment.close()
+
+
+def _disagreement(found: Sequence[bytes], names: Sequence[int]) -> str:
+    ranks: dict[str, list[str]] = {}
+    for name, label in zip(names, found, strict=True):
+        ranks.setdefault(label.decode(errors="replace").strip(), []).append(str(name))
+    told = "; ".join(
+        f"rank{'s' if len(who) > 1 else ''} {', '.join(who)}: {what}" for what, who in ranks.items()
+    )
+    return f"the ranks call different operations: {told}"

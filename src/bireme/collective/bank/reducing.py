@@ -1,0 +1,170 @@
+"""Collectives that compute: all-reduce, reduce, reduce-scatter. Called by the process group.
+
+Everything is cut into runs, one for each rank, which reduces it: its own elements come from its own
+tensor, the others' from their areas. Runs pass through the areas piece by piece, so that shared
+memory is small, warm, and used over and over; a step writes one piece, reduces the piece of the
+step before, and hands out the piece before that.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+
+from bireme.collective.bank.bank import Bank
+from bireme.collective.bank.elements import Array, Reduction
+
+__all__ = ("all_reduce", "cut", "reduce", "reduce_scatter")
+
+_ALIGN = 64
+
+
+def cut(length: int, num_runs: int) -> list[tuple[int, int]]:
+    """Cut ``length`` elements into runs of about equal length.
+
+    Example:
+        >>> cut(1000, 3)
+        [(0, 384), (384, 768), (768, 1000)]
+    """
+    each = -(-length // num_runs)
+    each = -(-each // _ALIGN) * _ALIGN
+    starts = [min(i * each, length) for i in range(num_runs + 1)]
+    return list(pairwise(starts))
+
+
+def all_reduce(bank: Bank, tensor: torch.Tensor, op: Reduction, timeout_s: float) -> None:
+    """Reduce a contiguous tensor over all ranks, in place on each.
+
+    Raises:
+        UnsupportedError: This cannot be computed with elements of this type.
+        MismatchError: The ranks do not agree; the tensor is as it was.
+        RankLost, WaitTimeout: A rank is missing; the tensor may be half reduced.
+    """
+    elements = bank.elements(tensor.dtype, op)
+    array = elements.of(tensor)
+    bank.begin(f"all_reduce {op} of {len(array)} {tensor.dtype}", timeout_s)
+    if len(array) * elements.item_bytes <= bank.flat_bytes:
+        _flat(bank, array, tensor.dtype, op, list(range(bank.size)))
+    else:
+        _runs(bank, array, tensor.dtype, op, keeps=True)
+
+
+def reduce(bank: Bank, tensor: torch.Tensor, root: int, op: Reduction, timeout_s: float) -> None:
+    """Reduce a contiguous tensor over all ranks, in place on the root; others keep theirs.
+
+    Args:
+        bank: The bank.
+        tensor: Shape and type equal on all ranks.
+        root: Rank in the bank.
+        op: What to compute.
+        timeout_s: How long it may take.
+    """
+    elements = bank.elements(tensor.dtype, op)
+    array = elements.of(tensor)
+    label = f"reduce {op} of {len(array)} {tensor.dtype} to {bank.names[root]}"
+    bank.begin(label, timeout_s)
+    if len(array) * elements.item_bytes <= bank.flat_bytes:
+        _flat(bank, array, tensor.dtype, op, [root])
+    else:
+        _runs(bank, array, tensor.dtype, op, keeps=bank.rank == root)
+
+
+def reduce_scatter(
+    bank: Bank,
+    inputs: Sequence[torch.Tensor],
+    output: torch.Tensor,
+    op: Reduction,
+    timeout_s: float,
+) -> None:
+    """Reduce one tensor for each rank, and give each rank its own.
+
+    Args:
+        bank: The bank.
+        inputs: One contiguous tensor for each rank, in order; what they hold is kept.
+        output: Contiguous, of the size of this rank's input; may be that input.
+        op: What to compute.
+        timeout_s: How long it may take.
+    """
+    elements = bank.elements(output.dtype, op)
+    arrays = [elements.of(tensor) for tensor in inputs]
+    lengths = ",".join(str(len(array)) for array in arrays)
+    bank.begin(f"reduce_scatter {op} {output.dtype} of {lengths}", timeout_s)
+    scatter_runs(bank, arrays, elements.of(output), output.dtype, op)
+
+
+def _flat(bank: Bank, array: Array, dtype: torch.dtype, op: Reduction, takers: list[int]) -> None:
+    """Everybody who wants the result computes all of it."""
+    elements, areas = bank.elements(dtype, op), bank.areas(dtype)
+    half = areas[bank.steps.step & 1]
+    length = len(array)
+    elements.copy(half[bank.rank][:length], array)
+    bank.end_first_step()
+    if length and bank.rank in takers:
+        elements.fold([area[:length] for area in half], array, op)
+
+
+def _runs(bank: Bank, array: Array, dtype: torch.dtype, op: Reduction, *, keeps: bool) -> None:
+    elements, areas = bank.elements(dtype, op), bank.areas(dtype)
+    runs = cut(len(array), bank.size)
+    piece = bank.area_bytes // bank.size // elements.item_bytes // _ALIGN * _ALIGN
+    num_pieces = -(-max(stop - start for start, stop in runs) // piece)
+    me = bank.rank
+    others = [(rank, *runs[rank]) for rank in range(bank.size) if rank != me]
+    my_start, my_stop = runs[me]
+    for number in range(num_pieces + 2):
+        odd = bank.steps.step & 1
+        mine, theirs = areas[odd][me], areas[1 - odd]
+        if number < num_pieces:
+            for rank, start, stop in others:
+                source = array[start + number * piece : min(start + (number + 1) * piece, stop)]
+                elements.copy(mine[rank * piece : rank * piece + len(source)], source)
+        start = my_start + (number - 1) * piece
+        stop = min(start + piece, my_stop)
+        if 0 < number and start < stop:
+            own = array[start:stop]
+            at, end = me * piece, me * piece + stop - start
+            total = mine[at:end]
+            sources = [own if rank == me else theirs[rank][at:end] for rank in range(bank.size)]
+            elements.fold(sources, total, op)
+            if keeps:
+                elements.copy(own, total)
+        if number > 1 and keeps:
+            for rank, start, stop in others:
+                target = array[
+                    start + (number - 2) * piece : min(start + (number - 1) * piece, stop)
+                ]
+                elements.copy(target, theirs[rank][rank * piece : rank * piece + len(target)])
+        if not number:
+            bank.end_first_step()
+        elif number <= num_pieces:
+            bank.steps.end_step()
+
+
+def scatter_runs(
+    bank: Bank, arrays: Sequence[Array], output: Array, dtype: torch.dtype, op: Reduction
+) -> None:
+    """Reduce ``arrays[r]`` over all ranks into rank r's ``output``, within a begun operation."""
+    elements, areas = bank.elements(dtype, op), bank.areas(dtype)
+    piece = bank.area_bytes // bank.size // elements.item_bytes // _ALIGN * _ALIGN
+    num_pieces = max(-(-max(map(len, arrays)) // piece), 1)
+    me = bank.rank
+    for number in range(num_pieces + 1):
+        odd = bank.steps.step & 1
+        mine, theirs = areas[odd][me], areas[1 - odd]
+        if number < num_pieces:
+            for rank, array in enumerate(arrays):
+                if rank != me:
+                    source = array[number * piece : (number + 1) * piece]
+                    elements.copy(mine[rank * piece : rank * piece + len(source)], source)
+        own = arrays[me][max(number - 1, 0) * piece : number * piece]
+        if len(own):
+            at, end = me * piece, me * piece + len(own)
+            total = mine[at:end]
+            sources = [own if rank == me else theirs[rank][at:end] for rank in range(bank.size)]
+            elements.fold(sources, total, op)
+            start = (number - 1) * piece
+            elements.copy(output[start : start + len(own)], total)
+        if not number:
+            bank.end_first_step()
+        elif number < num_pieces:
+            bank.steps.end_step()

@@ -1,0 +1,139 @@
+"""What a process group asks of the machinery below: blocking collectives on contiguous tensors.
+
+Implementations: `OneMachine` here, over the bank; `Hierarchy` in `hierarchy.py`, between machines.
+Called by `BiremeProcessGroup`, one call at a time.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from torch import Tensor
+
+from bireme.collective.bank import moving, reducing
+from bireme.collective.bank.bank import Bank
+from bireme.collective.bank.elements import Reduction
+
+__all__ = ("Exchange", "OneMachine")
+
+
+class Exchange(Protocol):
+    """Collectives between the ranks of a group.
+
+    Tensors are contiguous and on the CPU. Roots are ranks of the group. All calls block, for
+    ``timeout_s`` at most.
+
+    Raises:
+        UnsupportedError: This cannot be computed with such elements; nothing has happened.
+        MismatchError: The ranks do not agree; nothing has happened.
+        RankLost, WaitTimeout, CollectiveError: The group is of no use any more.
+    """
+
+    def all_reduce(self, tensor: Tensor, op: Reduction, timeout_s: float) -> None:
+        """Reduce in place."""
+
+    def reduce(self, tensor: Tensor, root: int, op: Reduction, timeout_s: float) -> None:
+        """Reduce in place on the root."""
+
+    def reduce_scatter(
+        self, inputs: Sequence[Tensor], output: Tensor, op: Reduction, timeout_s: float
+    ) -> None:
+        """Reduce one tensor for each rank."""
+
+    def broadcast(self, tensor: Tensor, root: int, timeout_s: float) -> None:
+        """Copy the root's tensor."""
+
+    def all_gather(self, source: Tensor, outputs: Sequence[Tensor], timeout_s: float) -> None:
+        """Copy every rank's tensor to all."""
+
+    def gather(
+        self, source: Tensor, outputs: Sequence[Tensor] | None, root: int, timeout_s: float
+    ) -> None:
+        """Copy every rank's tensor to the root."""
+
+    def scatter(
+        self, inputs: Sequence[Tensor] | None, output: Tensor, root: int, timeout_s: float
+    ) -> None:
+        """Copy one of the root's tensors to each rank."""
+
+    def all_to_all(
+        self,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        timeout_s: float,
+        *,
+        are_equal: bool,
+    ) -> None:
+        """Copy one tensor from each rank to each."""
+
+    def barrier(self, timeout_s: float) -> None:
+        """Wait for all."""
+
+    def give_up(self, reason: str) -> None:
+        """Tell the others that this rank takes no further part, and end what is under way."""
+
+    def close(self) -> None:
+        """Leave; other ranks see it when they call again."""
+
+
+class OneMachine:
+    """See `Exchange`: all ranks are in one bank."""
+
+    def __init__(self, bank: Bank) -> None:
+        self._bank = bank
+
+    def all_reduce(self, tensor: Tensor, op: Reduction, timeout_s: float) -> None:
+        """See `Exchange`."""
+        reducing.all_reduce(self._bank, tensor, op, timeout_s)
+
+    def reduce(self, tensor: Tensor, root: int, op: Reduction, timeout_s: float) -> None:
+        """See `Exchange`."""
+        reducing.reduce(self._bank, tensor, root, op, timeout_s)
+
+    def reduce_scatter(
+        self, inputs: Sequence[Tensor], output: Tensor, op: Reduction, timeout_s: float
+    ) -> None:
+        """See `Exchange`."""
+        reducing.reduce_scatter(self._bank, inputs, output, op, timeout_s)
+
+    def broadcast(self, tensor: Tensor, root: int, timeout_s: float) -> None:
+        """See `Exchange`."""
+        moving.broadcast(self._bank, tensor, root, timeout_s)
+
+    def all_gather(self, source: Tensor, outputs: Sequence[Tensor], timeout_s: float) -> None:
+        """See `Exchange`."""
+        moving.all_gather(self._bank, source, outputs, timeout_s)
+
+    def gather(
+        self, source: Tensor, outputs: Sequence[Tensor] | None, root: int, timeout_s: float
+    ) -> None:
+        """See `Exchange`."""
+        moving.gather(self._bank, source, outputs, root, timeout_s)
+
+    def scatter(
+        self, inputs: Sequence[Tensor] | None, output: Tensor, root: int, timeout_s: float
+    ) -> None:
+        """See `Exchange`."""
+        moving.scatter(self._bank, inputs, output, root, timeout_s)
+
+    def all_to_all(
+        self,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        timeout_s: float,
+        *,
+        are_equal: bool,
+    ) -> None:
+        """See `Exchange`."""
+        moving.all_to_all(self._bank, inputs, outputs, timeout_s, are_equal=are_equal)
+
+    def barrier(self, timeout_s: float) -> None:
+        """See `Exchange`."""
+        moving.barrier(self._bank, timeout_s)
+
+    def give_up(self, reason: str) -> None:
+        """See `Exchange`."""
+        self._bank.steps.cancel(reason)
+
+    def close(self) -> None:
+        """See `Exchange`."""
+        self._bank.close()

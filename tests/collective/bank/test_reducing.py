@@ -1,0 +1,143 @@
+from itertools import pairwise
+
+import pytest
+import torch
+from tests.collective.bank.crew import Crew, values
+
+from bireme.collective.bank.elements import Reduction, elements_of
+from bireme.collective.bank.reducing import all_reduce, cut, reduce, reduce_scatter
+from bireme.errors import UnsupportedError
+
+LENGTHS = [0, 1, 63, 1000, 40_000]
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.complex64]
+OPS = [Reduction.SUM, Reduction.AVG, Reduction.MIN, Reduction.MAX, Reduction.PRODUCT]
+
+
+def folded(tensors, op):
+    """The result that every algorithm must give, to the bit."""
+    elements = elements_of(tensors[0].dtype, op)
+    out = torch.empty_like(tensors[0])
+    elements.fold([elements.of(each) for each in tensors], elements.of(out), op)
+    return out
+
+
+def checked(results):
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+    return results
+
+
+def test_runs_cover_everything_once():
+    for length in (0, 1, 64, 65, 1000):
+        for num_runs in (1, 2, 3, 7):
+            runs = cut(length, num_runs)
+            assert runs[0][0] == 0
+            assert runs[-1][1] == length
+            assert all(a[1] == b[0] for a, b in pairwise(runs))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_all_reduce_gives_the_fold_whatever_the_way(size):
+    # Small areas: long tensors take many pieces. With and without the way for small tensors.
+    for flat_bytes in (0, 1 << 13):
+        with Crew(size, 1 << 13, 2**32 - 20, flat_bytes) as crew:
+            for dtype in DTYPES:
+                for length in LENGTHS:
+                    tensors = [values(rank, length, dtype) for rank in range(size)]
+                    want = folded(tensors, Reduction.SUM)
+
+                    def work(bank, dtype=dtype, length=length):
+                        tensor = values(bank.rank, length, dtype)
+                        all_reduce(bank, tensor, Reduction.SUM, 20)
+                        return tensor
+
+                    for got in checked(crew.run(work)):
+                        assert torch.equal(got, want), (flat_bytes, dtype, length)
+
+
+def test_every_operation():
+    with Crew(3, 1 << 13) as crew:
+        for op in OPS:
+            for length in (10, 9000):
+                tensors = [values(rank, length, torch.float32) for rank in range(3)]
+                want = folded(tensors, op)
+
+                def work(bank, op=op, length=length):
+                    tensor = values(bank.rank, length, torch.float32)
+                    all_reduce(bank, tensor, op, 20)
+                    return tensor
+
+                for got in checked(crew.run(work)):
+                    assert torch.equal(got, want)
+
+
+def test_bits():
+    with Crew(3) as crew:
+        for op in (Reduction.BAND, Reduction.BOR, Reduction.BXOR):
+
+            def work(bank, op=op):
+                tensor = torch.tensor([0b0110 << bank.rank, bank.rank], dtype=torch.int32)
+                all_reduce(bank, tensor, op, 20)
+                return tensor.tolist()
+
+            rows = [[0b0110 << rank, rank] for rank in range(3)]
+            want = {
+                Reduction.BAND: [rows[0][i] & rows[1][i] & rows[2][i] for i in (0, 1)],
+                Reduction.BOR: [rows[0][i] | rows[1][i] | rows[2][i] for i in (0, 1)],
+                Reduction.BXOR: [rows[0][i] ^ rows[1][i] ^ rows[2][i] for i in (0, 1)],
+            }[op]
+            assert crew.run(work) == [want] * 3
+
+
+def test_reduce_changes_the_root_only():
+    with Crew(3, 1 << 13) as crew:
+        for length in (5, 20_000):
+            want = folded([values(rank, length, torch.float32) for rank in range(3)], "sum")
+
+            def work(bank, length=length):
+                tensor = values(bank.rank, length, torch.float32)
+                reduce(bank, tensor, 1, Reduction.SUM, 20)
+                return tensor
+
+            for rank, got in enumerate(checked(crew.run(work))):
+                assert torch.equal(got, want if rank == 1 else values(rank, length, torch.float32))
+
+
+@pytest.mark.parametrize("lengths", [[5, 5, 5], [0, 7000, 300], [0, 0, 0]])
+def test_reduce_scatter_of_equal_and_unequal_parts(lengths):
+    def part(rank, target):
+        return values(10 * rank + target, lengths[target], torch.float32)
+
+    with Crew(3, 1 << 13) as crew:
+
+        def work(bank):
+            inputs = [part(bank.rank, target) for target in range(3)]
+            kept = [each.clone() for each in inputs]
+            output = torch.full((lengths[bank.rank],), -1.0)
+            reduce_scatter(bank, inputs, output, Reduction.SUM, 20)
+            assert all(torch.equal(a, b) for a, b in zip(inputs, kept, strict=True))
+            return output
+
+        for rank, got in enumerate(checked(crew.run(work))):
+            assert torch.equal(got, folded([part(other, rank) for other in range(3)], "sum"))
+
+
+def test_what_cannot_be_computed_is_refused_before_anybody_waits():
+    with Crew(2) as crew, pytest.raises(UnsupportedError, match="no order"):
+        all_reduce(crew.banks[0], torch.ones(2, dtype=torch.complex64), Reduction.MIN, 20)
+
+
+def test_two_runs_give_the_same_bits():
+    found = []
+    for flat_bytes in (0, 1 << 20):
+        with Crew(4, 1 << 20, 0, flat_bytes) as crew:
+
+            def work(bank):
+                generator = torch.Generator().manual_seed(bank.rank)
+                tensor = torch.randn(5000, generator=generator) * 10**bank.rank
+                all_reduce(bank, tensor, Reduction.SUM, 20)
+                return tensor
+
+            found += checked(crew.run(work))
+    assert all(torch.equal(found[0], each) for each in found[1:])
