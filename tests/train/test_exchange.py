@@ -195,3 +195,44 @@ def test_an_overflow_on_one_worker_skips_the_step_on_all():
         return read(nets), scaler.get_scale()
 
     assert run_job(2, work) == [([[-2.0, 0.0]], 2.0)] * 2
+
+
+def test_counts_and_gradients_are_told_in_one_message():
+    def work(store):
+        nets, trainer = start(store)
+        told = []
+        swap = store._swap
+
+        def watched(keys, values):
+            told.append(keys)
+            return swap(keys, values)
+
+        store._swap = watched
+        for _ in range(2):
+            # Each worker uses one of the layers.
+            nets[0]["ab"[store.rank]](torch.full((1, 1), 2.0)).sum().backward()
+            trainer.step()
+            trainer.zero_grad()
+        return read(nets), [key for keys in told for key in keys if "/samples" in key], len(told)
+
+    for weights, agreements, number in run_job(2, work):
+        assert weights == [[-2.0, -2.0]]
+        assert agreements == ["trainer0//samples and gradients"] * 3
+        # The first agreement introduces its key; each step is one and an exchange of gradients.
+        assert number == 1 + 2 * 2
+
+
+def test_a_closure_computes_gradients_after_the_counts_were_told():
+    def work(store):
+        nets, trainer = start(store)
+
+        def closure():
+            trainer.zero_grad()
+            loss = nets[0]["ab"[store.rank]](torch.full((1, 1), 2.0)).sum()
+            loss.backward()
+            return loss
+
+        trainer.step(closure)
+        return read(nets)
+
+    assert run_job(2, work) == [[[-1.0, -1.0]]] * 2

@@ -45,6 +45,8 @@ class Exchange:
         self.store = store
         self.rider: Rider | None = None
         """What workers tell each other along with their sample counts."""
+        self._told: set[int] | None = None
+        """Where any worker has a gradient, if that was told along with the sample counts."""
         self._known: set[str] = set()
         self.number = _claim(store)
 
@@ -88,19 +90,26 @@ class Exchange:
             self._init([key for key, _ in fresh], [first[index].detach() for _, index in fresh])
         return list(keys)
 
-    def shares(self, counts: Sequence[float], *, ride: bool = True) -> list[float]:
+    def shares(
+        self, counts: Sequence[float], *, ride: bool = True, computed: bool = True
+    ) -> list[float]:
         """Return the weight of each replica's gradient among those of all workers.
 
         Args:
             counts: Samples of each replica.
             ride: Let the rider's words travel along: the worker's part of the step is computed.
+            computed: The gradients are there as they will be pushed; where they are then needs no
+                message of its own. The same on every worker.
 
         Raises:
             ConfigError: All counts are 0 on every worker.
         """
         total = sum(counts)
-        if self.meets_others:
-            total = self._agree_on(total) if ride else self._total("samples", total)
+        self._told = None
+        if self.meets_others and not ride:
+            total = self._total("samples", total)
+        elif self.meets_others:
+            total = self._agree_on(total, self._here(counts) if computed else [])
         return shares(counts, total)
 
     def expected_shares(self) -> list[float]:
@@ -135,15 +144,17 @@ class Exchange:
         """Return whether ``here`` is true on any worker; every worker calls it."""
         return self._total(name, float(here)) > 0
 
-    def _agree_on(self, count: float) -> float:
-        """Return the samples of all workers; the rider's words need no message of their own."""
+    def _agree_on(self, count: float, here: Sequence[bool]) -> float:
+        """Return the samples of all workers; all that is to be told then takes one message."""
         rider = self.rider
-        if rider is None or not rider.waits:
-            return self._total("samples", count)
-        sent = torch.tensor([count, *rider.word()], dtype=torch.float64)
-        total, *words = self._sum("samples and words", sent).tolist()
-        rider.hear(words)
-        return float(total)
+        words = rider.word() if rider is not None and rider.waits else []
+        name = "samples" + " and words" * bool(words) + " and gradients" * bool(here)
+        told = self._sum(name, torch.tensor([count, *words, *here], dtype=torch.float64)).tolist()
+        if rider is not None and words:
+            rider.hear(told[1 : 1 + len(words)])
+        if here:
+            self._told = {index for index, some in enumerate(told[1 + len(words) :]) if some}
+        return float(told[0])
 
     def _total(self, name: str, value: float) -> float:
         return float(self._sum(name, torch.tensor([value], dtype=torch.float64)))
@@ -158,17 +169,23 @@ class Exchange:
         self.store.pushpull(key, value)
         return value
 
-    def _present(self, weights: Sequence[float]) -> set[int]:
-        """Return where any worker has a gradient; one that has none must push zeros there."""
+    def _here(self, weights: Sequence[float]) -> list[bool]:
+        """Return for each parameter whether a replica with a weight has a gradient."""
         live = [
             params for params, weight in zip(self.lineup.params, weights, strict=True) if weight
         ]
-        here = [
+        return [
             any(params[index].grad is not None for params in live)
             for index in range(len(self.lineup.names))
         ]
-        total = self._sum("present", torch.tensor(here, dtype=torch.float32))
-        return set(total.nonzero().flatten().tolist())
+
+    def _present(self, weights: Sequence[float]) -> set[int]:
+        """Return where any worker has a gradient; one that has none must push zeros there."""
+        told, self._told = self._told, None
+        if told is not None:
+            return told
+        here = torch.tensor(self._here(weights), dtype=torch.float32)
+        return set(self._sum("present", here).nonzero().flatten().tolist())
 
     def merge(self, positions: Iterable[int], weights: Sequence[float]) -> None:
         """Leave the weighted sum of the gradients in every replica's ``.grad``.

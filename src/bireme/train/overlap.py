@@ -109,8 +109,12 @@ class Overlap:
             self._weights = self._exchange.shares(counts, ride=False)
         self._begun = list(counts)
 
-    def shares(self, counts: Sequence[float]) -> list[float]:
+    def shares(self, counts: Sequence[float], *, computed: bool = True) -> list[float]:
         """Return the weights of this step, of ``counts`` or of :meth:`begin`.
+
+        Args:
+            counts: Samples of each replica.
+            computed: As of :meth:`Exchange.shares`.
 
         Raises:
             ConfigError: They differ.
@@ -122,10 +126,10 @@ class Overlap:
                     f"step() was given num_samples {list(counts)}, but begin() {self._begun}"
                 )
             if self._exchange.rider is not None:
-                self._exchange.shares(counts)
+                self._exchange.shares(counts, computed=computed)
             return self._weights
         planned = self._is_planned(counts)
-        weights = self._exchange.shares(counts)
+        weights = self._exchange.shares(counts, computed=computed)
         if self._left and planned:
             # They differ only where a worker has just died, by whose plan gradients have left.
             return self._weights

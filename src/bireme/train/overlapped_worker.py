@@ -68,8 +68,8 @@ class OverlappedWorkerUpdate(WorkerUpdate):
         )
         super().share_overflow()
 
-    def _shares(self, counts: Sequence[float]) -> list[float]:
-        return self.overlap.shares(counts)
+    def _shares(self, counts: Sequence[float], *, computed: bool = True) -> list[float]:
+        return self.overlap.shares(counts, computed=computed)
 
     def _merge(self, weights: Sequence[float]) -> None:
         overlap = self.overlap

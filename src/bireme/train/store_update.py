@@ -104,10 +104,10 @@ class StoreUpdate:
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        weights = self._shares(counts)
 
         def apply(_: torch.optim.Optimizer) -> None:
-            self._pushpull(weights)
+            # Only here are gradients as they will be pushed: hooks before the step have run.
+            self._pushpull(self._shares(counts))
 
         # The user's step hooks run around it, as they run around optimizer.step().
         torch.optim.Optimizer.profile_hook_step(apply)(self._optimizer)

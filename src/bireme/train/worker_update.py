@@ -45,7 +45,7 @@ class WorkerUpdate:
 
     def step(self, closure: Closure, counts: Sequence[float]) -> float | None:
         """Merge what is not merged yet, update replica 0, copy its weights to the others."""
-        weights = self._shares(counts)
+        weights = self._shares(counts, computed=closure is None)
         if closure is None:
             self._merge(weights)
             return self.update(None)
@@ -118,8 +118,8 @@ class WorkerUpdate:
     def pull_state(self) -> None:
         """Do nothing: the state is here."""
 
-    def _shares(self, counts: Sequence[float]) -> list[float]:
-        return self._exchange.shares(counts)
+    def _shares(self, counts: Sequence[float], *, computed: bool = True) -> list[float]:
+        return self._exchange.shares(counts, computed=computed)
 
     def _merge(self, weights: Sequence[float]) -> None:
         todo = self._marks.without(self._positions)
