@@ -29,9 +29,11 @@ def test_on_one_machine_nobody_looks_for_a_way_out():
 
 def test_hosts_find_their_addresses_towards_each_other():
     found = begins(parse_hosts("leda:1,localhost:1,castor:1"))
-    assert [begin.peer for begin in found] == ["leda", "leda", "leda"]
+    assert [begin.peer for begin in found] == ["castor", "leda", "leda"]
     assert [begin.has_scheduler for begin in found] == [True, False, False]
     assert [begin.address for begin in found] == ["", "", ""]
+    found = begins(parse_hosts("localhost:1,castor:2"))
+    assert [begin.peer for begin in found] == ["castor", "castor"]
 
 
 def test_what_the_user_says_of_the_scheduler():

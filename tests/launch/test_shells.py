@@ -27,6 +27,7 @@ def test_the_preface_is_one_line():
         (255, ["ssh: Could not resolve hostname a: x"], "no such host"),
         (255, ["Permission denied (publickey)."], "ssh-copy-id leda"),
         (1, ["Traceback", "ModuleNotFoundError: No module named 'bireme'"], "install bireme there"),
+        (1, ["ModuleNotFoundError: No module named 'msgspec'"], "install it for /p"),
         (127, ["sh: 1: exec: /p: not found"], "there is no /p there"),
         (0, [], "without starting the agent"),
         (3, ["odd"], "exit code 3: odd"),

@@ -86,13 +86,21 @@ def test_processes_are_told_where_they_meet(site_of):
 
 
 def test_the_address_by_which_others_reach_it(site_of):
-    hosts = parse_hosts("10.77.0.2:1,127.0.0.1:2")
-    there = site_of(hosts, 0, reached_at="127.0.0.2")
-    there.open()
-    assert there.heard.said.address == "127.0.0.2"
-    said = site_of(hosts, 0, scheduler_host="10.77.0.2", reached_at="127.0.0.2")
-    said.open()
-    assert said.heard.said.address == "10.77.0.2"
+    hosts = parse_hosts("10.77.0.2:1,no-such-host.invalid:2")
+
+    def address(reached_at, **options):
+        site = site_of(hosts, 0, reached_at=reached_at, **options)
+        site.open()
+        return site.heard.said.address
+
+    assert address("192.0.2.7") == "192.0.2.7"
+    assert address("192.0.2.7", scheduler_host="10.77.0.2") == "192.0.2.7"
+    assert address("", scheduler_host="10.77.0.2") == "10.77.0.2"
+    # Through a tunnel, and the way to the others is not known either.
+    assert address("127.0.0.2") == "127.0.0.2"
+    tunnelled = site_of(parse_hosts("a:1,127.0.0.1:1,127.0.0.9:2"), 0, reached_at="127.0.0.2")
+    tunnelled.open()
+    assert tunnelled.heard.said.address == "127.0.0.2"
 
 
 @pytest.mark.parametrize(

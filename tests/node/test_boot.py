@@ -113,3 +113,11 @@ def test_an_interface_stands_for_the_host():
     assert boot._with_host(settings(Role.WORKER, host="other", interface="lo")).host == "other"
     with pytest.raises(ConfigError, match="interface"):
         connect_worker(settings(Role.WORKER, host="", interface="no such one"), JobSettings())
+
+
+def test_the_way_to_the_scheduler_says_which_address_is_ones_own():
+    for host, ours in (("127.0.0.1", "127.0.0.1"), ("localhost", "127.0.0.1"), ("::1", "::1")):
+        found = boot._outward_address(settings(Role.SERVER, host="", scheduler_host=host))
+        assert found == ours
+    with pytest.raises(ConfigError, match="no way from here to the scheduler's host 'no-such"):
+        boot._outward_address(settings(Role.SERVER, host="", scheduler_host="no-such.invalid"))

@@ -38,8 +38,6 @@ def _peer(plan: Plan, host: HostPlan) -> str:
     """Return a host towards which this one finds its own address; none on one machine."""
     if plan.is_local:
         return ""
-    if host.is_here:
-        return next(each.host.name for each in plan.hosts if not each.is_here)
-    first = plan.hosts[0]
-    # A host that is alone, or knows of none but the launcher's, answers by where it was reached.
-    return first.host.name if first is not host and not first.is_here else host.host.name
+    others = [each for each in plan.hosts if each is not host and not each.is_here]
+    # A host that is alone, or knows of none but the launcher's, finds its own name.
+    return (others[0] if others else host).host.name

@@ -30,6 +30,7 @@ _SYMPTOMS = (
     ("permission denied", "log in without a password first: ssh-copy-id {host}"),
     ("host key verification failed", "its key is not the known one: ssh-keygen -R {host}"),
     ("no module named 'bireme'", "install bireme there for {python}, or name --ssh-python"),
+    ("no module named", "bireme lacks something there; install it for {python}"),
     ("no such file", "there is no {python} there; name its Python by --ssh-python"),
     ("not found", "there is no {python} there; name its Python by --ssh-python"),
 )

@@ -17,6 +17,7 @@ from bireme.errors import ConfigError
 from bireme.launch.crew import Crew, guarded
 from bireme.launch.environment import Meeting, told
 from bireme.launch.exits import Exit
+from bireme.launch.hosts import is_loopback
 from bireme.launch.ports import listening, reserved
 from bireme.launch.talk import Begin, Ready, unpacked
 from bireme.types.nodes import SCHEDULER, NodeId
@@ -242,9 +243,16 @@ class LocalSite:
         """Return the address by which other hosts reach this one."""
         if not self._begin.peer:
             return _LOOPBACK
-        if self._begin.address:
-            return self._begin.address
-        return self._reached_at or _outward_address(self._begin.peer)
+        reached_at = self._reached_at
+        if not reached_at:
+            return self._begin.address or _outward_address(self._begin.peer)
+        # Where the launcher has reached this host, others do: names may be known to ssh only. But
+        # behind a tunnel that is loopback, which others have their own of.
+        if not is_loopback(reached_at):
+            return reached_at
+        with contextlib.suppress(ConfigError):
+            return _outward_address(self._begin.peer)
+        return reached_at
 
     def _listening(self, address: str) -> socket.socket:
         try:

@@ -64,7 +64,8 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True, tag="begin"):
     has_scheduler: bool
     has_store: bool
     address: str
-    """By which others reach the scheduler here, where the user has said so."""
+    """By which others reach the scheduler here, where the user has said so and no launcher has
+    reached the host."""
     peer: str
     """Another host of the job; empty where there is none, and loopback is enough."""
     is_open: bool

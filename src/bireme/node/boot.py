@@ -253,9 +253,17 @@ def _tcp(node: NodeSettings) -> str:
 
 def _outward_address(node: NodeSettings) -> str:
     """Return the address of this machine from which packets to the scheduler leave."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((node.scheduler_host, node.scheduler_port))
-        return str(probe.getsockname()[0])
+    host, port = node.scheduler_host, node.scheduler_port
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise ConfigError(
+            f"there is no way from here to the scheduler's host {host!r}: {error}; "
+            "BIREME_SCHEDULER_HOST must be a name or address that every host knows"
+        ) from error
 
 
 def _bracketed(host: str) -> str:
