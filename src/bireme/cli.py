@@ -13,6 +13,7 @@ from bireme.launch.agent import serve
 from bireme.launch.command import add_run_command, run, with_job_file
 from bireme.launch.doctor import add_doctor_command, examine
 from bireme.launch.launchpy import add_launch_command, as_run_arguments, notices_of_launch
+from bireme.launch.muster import call
 from bireme.launch.timeline import add_timeline_command, join
 from bireme.version import __version__
 
@@ -53,7 +54,9 @@ def _parser() -> argparse.ArgumentParser:
     run_parser.set_defaults(run=_run, parser=run_parser)
     add_launch_command(commands).set_defaults(run=_launch)
     # Started by launchers on the hosts of a job; nothing for people.
-    commands.add_parser("agent").set_defaults(run=_agent)
+    agent = commands.add_parser("agent")
+    agent.add_argument("--call", action="store_true")
+    agent.set_defaults(run=_agent)
     add_timeline_command(commands).set_defaults(run=_timeline)
     return parser
 
@@ -62,8 +65,8 @@ def _run(options: argparse.Namespace) -> int:
     return run(options, os.environ)
 
 
-def _agent(_options: argparse.Namespace) -> int:
-    return serve(os.environ)
+def _agent(options: argparse.Namespace) -> int:
+    return call(os.environ) if options.call else serve(os.environ)
 
 
 def _launch(options: argparse.Namespace) -> int:

@@ -22,7 +22,7 @@ if 'fail' in sys.argv: time.sleep(60)
 FAKES = str(Path(__file__).parent.parent / "launch")
 """Where a program called ssh stands for the real one."""
 
-PLACES = {"local": (), "ssh": ("-H", "leda:1,castor:1")}
+PLACES = {"local": (), "ssh": ("-H", "leda:1,castor:1"), "mpi": ("-H", "leda:1,castor:1")}
 """Backends that need no cluster, and where they run jobs in tests."""
 
 pytestmark = pytest.mark.parametrize("launcher", PLACES)

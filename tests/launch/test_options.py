@@ -37,7 +37,10 @@ def test_what_is_no_size_and_no_time(read, text):
 PINNED = """
 -H --hosts -h --help -hostfile --hostfile -i --ssh-identity-file -n --num-workers -np --num-proc
 -p --ssh-port -s --num-servers --allow-optimizer --dry-run --env --env-server --env-worker
---kv-store --launcher --max-restarts --on-worker-death --output-dir --scheduler-host --secret-file
+--as-horovod --kv-store --launcher --max-restarts --on-worker-death --output-dir --scheduler-host
+--secret-file
+--mpi-args --mpi-flavour --mpi-program --mpi-python --sge-args --sge-array --sge-detach --sge-pe
+--sge-python --slurm-args --slurm-detach --slurm-nodes --slurm-python
 --ssh-args --ssh-program --ssh-python --staleness --start-timeout --workdir
 -cb --check-build --config --config-file --cores --gpus --job-name --log-level --memory --mpi
 --network-interface --network-interfaces --output-filename --prefix-output-with-timestamp

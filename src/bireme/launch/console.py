@@ -21,6 +21,9 @@ class Printer(Protocol):
     def say(self, text: str) -> None:
         """Print words of the launcher's own."""
 
+    def pass_on(self, text: str) -> None:
+        """Print a line of another launcher's output as it is."""
+
 
 class Console:
     """Prints to two streams, lines of processes to the one that they wrote to.
@@ -60,6 +63,10 @@ class Console:
     def say(self, text: str) -> None:
         """Print words of the launcher's own."""
         _write(self._err, f"bireme: {text}")
+
+    def pass_on(self, text: str) -> None:
+        """Print a line of another launcher's output as it is."""
+        _write(self._out, text)
 
 
 def wants_colour(stream: TextIO, env: Mapping[str, str]) -> bool:

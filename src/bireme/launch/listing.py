@@ -32,6 +32,13 @@ class Listing:
         self._shared = _shared(plan)
         self._defaults = _defaults()
 
+    def whole(self) -> Iterator[str]:
+        """Yield comment lines on the job, and on every host."""
+        yield from self.job()
+        for host in self._plan.hosts:
+            yield f"# {host.host}:"
+            yield from self.host(host)
+
     def job(self) -> Iterator[str]:
         """Yield comment lines on the whole job: its size, and what all its processes are told."""
         plan, spec = self._plan, self._plan.spec

@@ -5,7 +5,7 @@ added on each host by :func:`bireme.launch.environment.told`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bireme.launch.environment import Meeting, forwarded, meeting_variables
 from bireme.launch.hosts import Host, is_loopback
@@ -16,7 +16,7 @@ from bireme.settings import NodeSettings
 from bireme.settings.dmlc import SPELLINGS
 from bireme.types.nodes import SCHEDULER, NodeId, Role, worker
 
-__all__ = ("THIS_MACHINE", "HostPlan", "Plan", "ProcessPlan", "plan_on")
+__all__ = ("THIS_MACHINE", "HostPlan", "Plan", "ProcessPlan", "all_elsewhere", "plan_on")
 
 THIS_MACHINE = Host(name="localhost")
 """The host of a job whose user named none."""
@@ -122,6 +122,11 @@ def plan_on(spec: JobSpec, hosts: Sequence[Host]) -> Plan:
     chairs = seats([(place.host.name, place.num_workers) for place in places])
     shared = {role: {**spec.settings.to_env(), **spec.env_of(role)} for role in Role}
     return Plan(spec=spec, hosts=tuple(_host_plan(spec, place, chairs, shared) for place in places))
+
+
+def all_elsewhere(plan: Plan) -> Plan:
+    """Return a plan in which something else than the launcher starts this machine's part, too."""
+    return replace(plan, hosts=tuple(replace(host, is_here=False) for host in plan.hosts))
 
 
 def _host_plan(

@@ -13,6 +13,9 @@ BACKENDS: Mapping[str, str] = MappingProxyType(
     {
         "local": "bireme.launch.backends.local:LocalBackend",
         "ssh": "bireme.launch.backends.ssh:SshBackend",
+        "mpi": "bireme.launch.backends.mpi:MpiBackend",
+        "slurm": "bireme.launch.backends.slurm:SlurmBackend",
+        "sge": "bireme.launch.backends.sge:SgeBackend",
     }
 )
 """Where each backend's class is: the file has the backend's name."""
