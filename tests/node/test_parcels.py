@@ -17,7 +17,7 @@ def test_it_holds_its_owners_until_nobody_needs_it():
     held.release()
     assert held._owners is tensors
     held.release()
-    assert (held._owners, held.views) == (None, ())
+    assert (held._owners, held.views) == (None, [])
 
 
 def test_its_parts_are_released_one_by_one():

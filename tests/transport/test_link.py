@@ -33,7 +33,7 @@ def test_an_error_in_the_sink_comes_out_of_poll_and_closes_the_link(ends) -> Non
         raise KeyError("a defect")
 
     server.sink = broken
-    link.send(Frame(write_header(7, b"", 3), [b"abc"]))
+    link.send(Frame(write_header(7, b"", 1 << 20), [bytes(1 << 20)]))
     with pytest.raises(KeyError):
         server.poll(LIMIT_S)
     (closed,) = server.poll(LIMIT_S)
@@ -46,7 +46,7 @@ def test_an_error_in_the_sink_comes_out_of_poll_and_closes_the_link(ends) -> Non
 def test_a_sink_that_names_unfit_memory_closes_the_link(ends, target: bytes | bytearray) -> None:
     server, _, link = ends
     server.sink = lambda link, head, size: memoryview(target)
-    link.send(Frame(write_header(7, b"", 3), [b"abc"]))
+    link.send(Frame(write_header(7, b"", 1 << 20), [bytes(1 << 20)]))
     (closed,) = server.poll(LIMIT_S)
     assert isinstance(closed, Closed)
     assert "sink" in closed.reason

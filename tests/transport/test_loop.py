@@ -76,26 +76,3 @@ def test_sockets_are_watched_for_what_was_asked() -> None:
     one.close()
     other.close()
     loop.close()
-
-
-def test_work_and_wakes_reach_a_loop_that_spins() -> None:
-    loop = Loop(spin_s=0.0005)
-    one, other = socket.socketpair()
-    loop.watch(one, lambda readable, writable: one.recv(1) and None, writing=False)
-    for _ in range(100):
-        other.send(b"x")
-        loop.step(20)
-        done: list[int] = []
-        thread = threading.Thread(
-            target=lambda d=done: (loop.soon(lambda: d.append(1)), loop.wake())
-        )
-        thread.start()
-        while not loop.step(20):
-            pass
-        thread.join()
-        loop.step(0)
-        assert done == [1]
-    loop.forget(one)
-    one.close()
-    other.close()
-    loop.close()

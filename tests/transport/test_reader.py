@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.errors import BiremeError, RemoteProtocolError
-from bireme.transport.reader import FrameReader
+from bireme.node.memory import address_of
+from bireme.transport.reader import FrameReader, Staging
 from bireme.transport.seal import Seal
 from bireme.transport.streams import WOULD_BLOCK
 from bireme.wire.header import crc_of, write_header
@@ -43,6 +44,10 @@ class Taker:
 
     def take_frame(self, kind: int, head: bytes, payload: memoryview) -> None:
         self.frames.append((kind, head, bytes(payload)))
+
+    def take_staged(self, kind: int, head: bytes, payload: memoryview, staging: Staging) -> None:
+        assert payload.obj is staging.memory.obj
+        self.take_frame(kind, head, payload)
 
 
 def frame(kind: int, body: bytes, payload: bytes, crc: bool = False) -> tuple[bytes, bytes]:
@@ -130,3 +135,54 @@ def test_limits_are_checked_before_memory_is_asked_for() -> None:
     reader = FrameReader(Refusing(), Limits(max_payload_bytes=10), None)
     with pytest.raises(RemoteProtocolError, match="11 bytes"):
         reader.read(Source(write_header(7, b"", 11), []))  # type: ignore[arg-type]
+
+
+class Keeper(Taker):
+    """Keeps every staged payload for as long as it pleases."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[tuple[memoryview, bytes, Staging]] = []
+
+    def take_staged(self, kind: int, head: bytes, payload: memoryview, staging: Staging) -> None:
+        staging.lent += 1
+        self.kept.append((payload, bytes(payload), staging))
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 50_000), st.booleans()), min_size=1, max_size=12),
+    st.lists(st.integers(1, 50_000), max_size=30),
+    st.sets(st.integers(0, 11)),
+)
+def test_what_is_lent_stays_as_it_came(
+    specs: list[tuple[int, bool]], portions: list[int], released: set[int]
+) -> None:
+    data = b""
+    for number, (size_bytes, has_more) in enumerate(specs):
+        body = b"body" * (9000 if has_more else number)
+        data += b"".join(frame(7, body, bytes([number]) * size_bytes))
+    taker = Keeper()
+    reader, source = FrameReader(taker, Limits(), None), Source(data, portions)
+    num_seen = 0
+    while reader.read(source) != WOULD_BLOCK:  # type: ignore[arg-type]
+        for _, _, staging in [
+            each for i, each in enumerate(taker.kept[num_seen:], num_seen) if i in released
+        ]:
+            staging.lent -= 1
+        num_seen = len(taker.kept)
+    for number, (payload, copy, _) in enumerate(taker.kept):
+        if number not in released:
+            assert payload == copy
+    assert len(taker.kept) + len(taker.frames) == len(specs)
+
+
+def test_a_payload_behind_a_head_of_the_same_size_lies_aligned() -> None:
+    taker = Keeper()
+    reader = FrameReader(taker, Limits(), None)
+    for number in range(3):
+        data = b"".join(frame(7, b"odd", bytes(4096)))
+        reader.read(Source(data, []))  # type: ignore[arg-type]
+        payload, _, staging = taker.kept[-1]
+        staging.lent -= 1
+        start = address_of(payload) - address_of(staging.memory)
+        assert number == 0 or start % 64 == 0

@@ -199,12 +199,14 @@ class Member:
         """Return when ``tick`` has something to do."""
         if self.ended is not None:
             return None
-        due = [self._beat_at_s, self._reconnect_by_s, self._retry_at_s]
+        due_s = self._beat_at_s
         if self.started is None:
-            due.append(self._began_s + self.identity.start_timeout_s)
-        elif self._hears:
-            due.append(self._heard_s + self._silence_s)
-        return min((each for each in due if each is not None), default=None)
+            due_s = _earlier(due_s, self._began_s + self.identity.start_timeout_s)
+        elif self.link is not None:
+            due_s = _earlier(due_s, self._heard_s + self._silence_s)
+        if self._retry_at_s is not None or self._reconnect_by_s is not None:
+            due_s = _earlier(_earlier(due_s, self._retry_at_s), self._reconnect_by_s)
+        return due_s
 
     @property
     def _hears(self) -> bool:
@@ -291,3 +293,9 @@ class Member:
         if self.node is None:
             return f"{limit}: the scheduler did not take this {self.identity.role} in"
         return f"{limit}: the scheduler still waits for other nodes"
+
+
+def _earlier(one: float | None, other: float | None) -> float | None:
+    if one is None or (other is not None and other < one):
+        return other
+    return one

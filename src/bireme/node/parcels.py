@@ -27,7 +27,7 @@ class Parcel:
 
     __slots__ = ("_count", "_lock", "_owners", "size_bytes", "views")
 
-    def __init__(self, views: Sequence[memoryview], size_bytes: int, owners: object) -> None:
+    def __init__(self, views: list[memoryview], size_bytes: int, owners: object) -> None:
         self.views = views
         self.size_bytes = size_bytes
         self._owners = owners
@@ -44,7 +44,7 @@ class Parcel:
         with self._lock:
             self._count -= 1
             if self._count == 0:
-                self.views, self._owners = (), None
+                self.views, self._owners = [], None
 
 
 def cut_parcel(handle: object, sizes: Sequence[int]) -> list[Held]:

@@ -44,7 +44,8 @@ class Pump:
         self._grace_s = grace_s
         self._shield = shield or nullcontext()
         self._wake = wake
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._driver: int | None = None
         self._waiting = 0
         self._turns = 0
@@ -72,7 +73,7 @@ class Pump:
         ``done`` must come to hold through a ``step``; limits are the loop's own matter: every call
         that a caller waits for ends within its limit, so the driver, and with it the others, go on.
         """
-        if self._take(done):
+        if self._take_free() or self._take(done):
             try:
                 while not done():
                     with self._shield:
@@ -86,6 +87,14 @@ class Pump:
             self._background += change
             if self._driver is None:
                 self._nudge()
+
+    def _take_free(self) -> bool:
+        """Become the driver if there is none, and nothing has happened that a caller must hear."""
+        with self._lock:
+            if self._driver is not None or self._broken is not None:
+                return False
+            self._driver = threading.get_ident()
+            return True
 
     def _take(self, done: Callable[[], bool]) -> bool:
         """Become the driver (true), or return because ``done()`` holds (false)."""
@@ -107,12 +116,13 @@ class Pump:
                     self._nudge()
 
     def _give(self) -> None:
-        with self._changed:
+        with self._lock:
             self._driver = None
             self._turns += 1
             if self._waiting:
                 self._changed.notify_all()
-            self._nudge()
+            elif self._background:
+                self._nudged.set()
 
     def _nudge(self) -> None:
         """Let the keeper drive at once if there is work that nobody waits for. Lock held."""

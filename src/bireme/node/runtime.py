@@ -169,7 +169,7 @@ class Runtime:
         """
         known, message, payload_bytes = self._last_read
         if known is not head or message is None:
-            message, payload_bytes = self._codec.decode(head)
+            message, payload_bytes = self._codec.decode(head, is_verified=True)
             self._last_read = head, message, payload_bytes
         return message, payload_bytes
 
@@ -179,20 +179,23 @@ class Runtime:
 
     def step(self) -> None:
         """Wait for the next event or deadline, and handle everything that has come."""
-        due_s = self._core.next_deadline_s()
-        patience_s = self._patience_s(due_s)
-        overdue_s = time.monotonic() + patience_s + _ASLEEP_S
+        due_s, before_s = self._core.next_deadline_s(), time.monotonic()
+        patience_s = self._patience_s(due_s, before_s)
         events = self._transport.poll(patience_s)
-        if time.monotonic() > overdue_s:
+        now_s = time.monotonic()
+        if now_s > before_s + patience_s + _ASLEEP_S:
             # This process was stopped or starved. Limits are judged by what has come meanwhile.
             events += self._transport.poll(0.0)
         with self.lock:
             while self._inbox:
                 self._connected(*self._inbox.popleft())
             for event in events:
-                self._on_link_event(event)
+                if type(event) is Arrived:
+                    self._arrived(*event)
+                else:
+                    self._on_link_event(event)
             # Due by what was known before; the core itself knows what is due by now.
-            if due_s is not None and due_s <= time.monotonic() and self.ended is None:
+            if due_s is not None and due_s <= now_s and self.ended is None:
                 self._handle(ev.Tick())
 
     def run(self) -> act.EndJob:
@@ -202,12 +205,12 @@ class Runtime:
             self.step()
         return self.ended
 
-    def _patience_s(self, due_s: float | None) -> float:
+    def _patience_s(self, due_s: float | None, now_s: float) -> float:
         if self._inbox or self.ended is not None:
             return 0.0
-        if due_s is None:
+        if due_s is None or due_s > now_s + _LONGEST_POLL_S:
             return _LONGEST_POLL_S
-        return min(max(due_s - time.monotonic(), 0.0), _LONGEST_POLL_S)
+        return max(due_s - now_s, 0.0)
 
     def _handle(self, event: ev.Event) -> None:
         self._perform(self._core.handle(event, time.monotonic()))
@@ -229,8 +232,6 @@ class Runtime:
             case Opened(link):
                 if link.accepted:
                     self._number(link, self._new_link())
-            case Arrived(link, frame):
-                self._arrived(link, frame)
             case Closed(link, reason, _graceful):
                 self._closed(link, reason)
 
@@ -251,8 +252,8 @@ class Runtime:
         return self._next_link - 1
 
     def _arrived(self, link: Link, frame: ReceivedFrame) -> None:
-        number = cast("int | None", link.context)
-        if number is None or number not in self._links or self.ended is not None:
+        number = link.context
+        if number not in self._links or self.ended is not None:
             frame.release()
             return
         try:
@@ -262,11 +263,12 @@ class Runtime:
             link.abort(f"{link.remote} sent what is no message: {error}")
             return
         self.num_messages += 1
-        payload = frame if payload_bytes else None
         if self.timeline is not None:
             traffic.received(self.timeline, message)
-        actions = self._core.handle(ev.Received(number, message, payload), time.monotonic())
-        self._perform(actions)
+        payload = frame if payload_bytes else None
+        event = ev.Received(number, message, payload)  # type: ignore[arg-type]
+        for action in self._core.handle(event, time.monotonic()):
+            self._carry_out[type(action)](action)
         if id(frame) not in self._held:
             frame.release()
 
@@ -275,20 +277,17 @@ class Runtime:
             self._carry_out[type(action)](action)
 
     def _send(self, action: act.Send) -> None:
-        link = self._links.get(action.link)
+        link, message = self._links.get(action.link), action.message
         if link is None:
             return
-        message = action.message
         if type(message) is Status:
             message = Status(message.request, with_links(message.report, self._links))
-        pieces = cast("tuple[Memory | Parcel, ...]", action.payload)
-        views, size_bytes = _laid_out(pieces)
+        pieces: tuple[Memory | Parcel, ...] = action.payload  # type: ignore[assignment]
+        views, size_bytes = _laid_out(pieces) if pieces else ([], 0)
         crc = crc_of(views) if views and self._payload_crc else None
         head = self._codec.encode(message, size_bytes, payload_crc=crc)
-        for piece in pieces:
-            piece.retain()
         self.num_messages += 1
-        on_sent: Callable[[], None] | None = partial(_release_all, pieces) if pieces else None
+        on_sent = _kept(pieces) if pieces else None
         if self.timeline is not None and on_sent is not None:
             on_sent = traffic.sending(self.timeline, message, action.priority, on_sent)
         frame = Frame.of_bytes(head, views, size_bytes)
@@ -382,10 +381,21 @@ _LEVELS = logging.getLevelNamesMapping() | {
 
 def _laid_out(pieces: Sequence[Memory | Parcel]) -> tuple[list[memoryview], int]:
     """Return what follows a head, in pieces that are not empty, and its size."""
-    if len(pieces) == 1 and type(pieces[0]) is Parcel:
-        return list(pieces[0].views), pieces[0].size_bytes
+    if len(pieces) == 1:
+        piece = pieces[0]
+        if type(piece) is Parcel:
+            return piece.views, piece.size_bytes
+        view = piece.view  # type: ignore[union-attr]
+        return ([view], len(view)) if view else ([], 0)
     views = [view for view in joined(cast("Sequence[Memory]", pieces)) if view.nbytes]
     return views, sum([view.nbytes for view in views])
+
+
+def _kept(pieces: Sequence[Memory | Parcel]) -> Callable[[], None]:
+    """Keep memory for a frame; return what lets go of it."""
+    for piece in pieces:
+        piece.retain()
+    return pieces[0].release if len(pieces) == 1 else partial(_release_all, pieces)
 
 
 def _release_all(pieces: Sequence[Memory | Parcel]) -> None:

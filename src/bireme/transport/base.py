@@ -229,7 +229,8 @@ class Closed(NamedTuple):
 LinkEvent = Opened | Arrived | Closed
 
 PayloadSink = Callable[[Link, bytes, int], memoryview | None]
-"""``sink(link, head, payload_bytes)`` names the memory for a payload about to arrive, or None."""
+"""``sink(link, head, payload_bytes)`` names the memory for a payload about to arrive, or None. A
+link does not ask about a payload that has come together with its head."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,7 @@ from bireme.transport.framing import (
     write_credit,
 )
 from bireme.transport.pool import BufferPool
-from bireme.transport.reader import FrameReader
+from bireme.transport.reader import FrameReader, Staging
 from bireme.transport.seal import Seal
 from bireme.transport.sender import Sender
 from bireme.transport.streams import WOULD_BLOCK, Stream
@@ -196,7 +196,13 @@ class SocketLink(Link):
             if not self._sender.blocked and not self._closed:
                 self._owner.watch(self, writing=False)
         if readable and not self._closed:
-            self._guarded(self._read)
+            try:
+                self._read()
+            except (OSError, BiremeError) as error:
+                self._fail(error)
+            except BaseException:
+                self.finish("an error in this process's own code")
+                raise
 
     def expired(self) -> None:
         """Close what could not be sent within the linger limit."""
@@ -246,10 +252,13 @@ class SocketLink(Link):
         try:
             action()
         except (OSError, BiremeError) as error:
-            self.finish(f"{error}", graceful=self._closed_here and isinstance(error, OSError))
+            self._fail(error)
         except BaseException:
             self.finish("an error in this process's own code")
             raise
+
+    def _fail(self, error: Exception) -> None:
+        self.finish(f"{error}", graceful=self._closed_here and isinstance(error, OSError))
 
     def _end_of_stream(self) -> None:
         if self._closed_here:
@@ -285,6 +294,16 @@ class SocketLink(Link):
         pooled, self._pooled = self._pooled, None
         self.deliver(head, payload, partial(self._give_back, pooled) if payload else None)
 
+    def take_staged(self, kind: int, head: bytes, payload: memoryview, staging: Staging) -> None:
+        """See `FrameTaker`."""
+        if self._goodbye or kind >= FIRST_TRANSPORT_KIND:
+            self.take_frame(kind, head, payload)
+            return
+        with self._lock:
+            self._receive_window.received(len(payload))
+            staging.lent += 1
+        self.deliver(head, payload, partial(self._give_staged, staging))
+
     def deliver(
         self, head: bytes, payload: memoryview, give_back: Callable[[ReceivedFrame], None] | None
     ) -> None:
@@ -315,6 +334,15 @@ class SocketLink(Link):
             self._owner.pool.give(pooled)
         with self._lock:
             report_bytes = self._receive_window.released(frame.payload.nbytes)
+            report = self.credit_head(report_bytes) if report_bytes else None
+        if report is not None:
+            self._sender.send_own(report)
+
+    def _give_staged(self, staging: Staging, frame: ReceivedFrame) -> None:
+        """Note that nothing looks at a staged payload any more. Any thread."""
+        with self._lock:
+            staging.lent -= 1
+            report_bytes = self._receive_window.released(len(frame.payload))
             report = self.credit_head(report_bytes) if report_bytes else None
         if report is not None:
             self._sender.send_own(report)

@@ -5,13 +5,13 @@ thread that is in `step`.
 """
 
 import contextlib
-import os
-import selectors
 import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Protocol
+
+from bireme.transport.watching import READING, WRITING, new_watcher
 
 __all__ = ("Loop", "Ready", "Watchable")
 
@@ -23,21 +23,12 @@ class Watchable(Protocol):
         """Return the descriptor."""
 
 
-_INHERITED = getattr(selectors, "EpollSelector", ())
-"""The selectors with a descriptor that a forked child has too."""
-
-_Found = list[tuple[selectors.SelectorKey, int]]
-
 Ready = Callable[[bool, bool], None]
 """``ready(readable, writable)``; may be called once more after `Loop.forget`."""
 
 
 class Loop:
-    """A selector, a list of things to do soon, and time limits.
-
-    Args:
-        spin_s: How long to look again and again before sleeping, as long as that pays: to wake a
-            sleeping thread costs more than a short exchange. 0 never does.
+    """A watcher of sockets, a list of things to do soon, and time limits.
 
     Example:
         >>> loop = Loop(); loop.soon(lambda: print("done"))
@@ -47,10 +38,9 @@ class Loop:
         >>> loop.close()
     """
 
-    def __init__(self, spin_s: float = 0.0) -> None:
-        self._spin_s = spin_s
-        self._spins = False
-        self._selector = selectors.DefaultSelector()
+    def __init__(self) -> None:
+        self._watcher = new_watcher()
+        self._ready: dict[int, Ready] = {}
         self._soon: deque[Callable[[], None]] = deque()
         self._before_sleep: deque[Callable[[], None]] = deque()
         self._limits: dict[object, tuple[float, Callable[[], None]]] = {}
@@ -58,7 +48,8 @@ class Loop:
         self._inner, self._outer = socket.socketpair()
         self._inner.setblocking(False)
         self._outer.setblocking(False)
-        self._selector.register(self._inner, selectors.EVENT_READ, self._drain)
+        self._watcher.register(self._inner.fileno(), READING)
+        self._ready[self._inner.fileno()] = self._drain
         self._asleep = False
         self._woken = False
 
@@ -90,19 +81,22 @@ class Loop:
 
     def watch(self, watched: Watchable, ready: Ready, *, writing: bool) -> None:
         """Call ``ready`` when ``watched`` can be read, or written if ``writing``."""
-        mask = selectors.EVENT_READ | (selectors.EVENT_WRITE if writing else 0)
-        before = self._masks.get(watched)
+        mask = READING | (WRITING if writing else 0)
+        before, descriptor = self._masks.get(watched), watched.fileno()
         if before is None:
-            self._selector.register(watched.fileno(), mask, ready)
+            self._watcher.register(descriptor, mask)
         elif before != mask:
-            self._selector.modify(watched.fileno(), mask, ready)
+            self._watcher.modify(descriptor, mask)
+        self._ready[descriptor] = ready
         self._masks[watched] = mask
 
     def forget(self, watched: Watchable) -> None:
         """Watch no more, and drop its time limit; before its descriptor is closed."""
         self._limits.pop(watched, None)
         if self._masks.pop(watched, None) is not None:
-            self._selector.unregister(watched.fileno())
+            descriptor = watched.fileno()
+            self._watcher.unregister(descriptor)
+            del self._ready[descriptor]
 
     def limit(self, owner: object, deadline_s: float, action: Callable[[], None]) -> None:
         """Run ``action`` at ``deadline_s`` (monotonic), unless ``owner`` is forgotten before."""
@@ -110,7 +104,7 @@ class Loop:
 
     def step(self, timeout_s: float | None) -> bool:
         """Wait for something, do it, and return whether `wake` was called."""
-        ran = self._run_soon()
+        ran = self._run_soon() if self._soon else 0
         while self._before_sleep:
             self._before_sleep.popleft()()
         self._asleep = True
@@ -121,39 +115,22 @@ class Loop:
                 now_s = time.monotonic()
                 next_s = max(min(limit[0] for limit in self._limits.values()) - now_s, 0.0)
                 timeout_s = next_s if timeout_s is None else min(timeout_s, next_s)
-            found = self._wait(timeout_s)
+            found = self._watcher.poll(timeout_s)
         finally:
             self._asleep = False
         woken = self._woken
         if woken:
             self._woken = False
-        # An earlier callback of this round may have closed a later one's socket; callbacks know.
-        for key, mask in found:
-            key.data(bool(mask & selectors.EVENT_READ), bool(mask & selectors.EVENT_WRITE))
-        self._run_soon()
+        for descriptor, mask in found:
+            # An earlier callback of this round may have closed this one's socket.
+            ready = self._ready.get(descriptor)
+            if ready is not None:
+                ready(mask & ~WRITING != 0, mask & ~READING != 0)
+        if self._soon:
+            self._run_soon()
         if self._limits:
             self._run_limits()
         return woken
-
-    def _wait(self, timeout_s: float | None) -> _Found:
-        """Wait for sockets, first awake and then asleep."""
-        if not self._spin_s or (timeout_s is not None and timeout_s <= self._spin_s):
-            return self._selector.select(timeout_s)
-        began_s = time.perf_counter()
-        if self._spins:
-            self._asleep = False
-            until_s = began_s + self._spin_s
-            while time.perf_counter() < until_s:
-                found = self._selector.select(0)
-                if found or self._soon or self._woken or self._before_sleep:
-                    return found
-                os.sched_yield()
-            self._asleep = True
-            if self._soon or self._woken or self._before_sleep:
-                return self._selector.select(0)
-        found = self._selector.select(timeout_s)
-        self._spins = time.perf_counter() - began_s < 4 * self._spin_s
-        return found
 
     def _run_soon(self) -> int:
         num_actions = len(self._soon)
@@ -173,12 +150,11 @@ class Loop:
         """Yield the loop's own descriptors that are open; takes no locks."""
         yield self._inner.fileno()
         yield self._outer.fileno()
-        # A closed selector has none, and says so by an error; kqueues are not inherited.
-        if self._inner.fileno() >= 0 and isinstance(self._selector, _INHERITED):
-            yield self._selector.fileno()
+        if self._inner.fileno() >= 0:
+            yield from self._watcher.descriptors()
 
     def close(self) -> None:
         """Free the descriptors; what is to be done soon is done no more."""
         self._inner.close()
-        self._selector.close()
+        self._watcher.close()
         self._outer.close()

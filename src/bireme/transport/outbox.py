@@ -46,6 +46,11 @@ class Outbox:
     def __len__(self) -> int:
         return len(self._heap)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a frame waits that might leave."""
+        return bool(self._heap)
+
     def push(self, frame: Frame, priority: int, on_sent: Callable[[], None] | None) -> None:
         """Queue a frame behind those of its priority."""
         self._number += 1

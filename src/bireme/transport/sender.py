@@ -38,6 +38,7 @@ class _State(Enum):
     """The socket may be closed."""
 
 
+_OPEN = _State.OPEN
 _OVER = (_State.HALTED, _State.STOPPED)
 
 
@@ -89,11 +90,12 @@ class Sender:
             PeerLost: `end` or `stop` has been called.
         """
         with self._lock:
-            if self._state is not _State.OPEN:
+            if self._state is not _OPEN:
                 raise PeerLost(self._reason)
-            if not self._may_write():
+            if self._writing or self.blocked:
                 self.outbox.push(frame, priority, on_sent)
                 return
+            self._writing = True
             if self._own_frames or not self.outbox.may_pass(frame):
                 self.outbox.push(frame, priority, on_sent)
             else:
@@ -204,8 +206,14 @@ class Sender:
                 num_bytes = self._stream.send(self._pieces, self._descriptors)
                 if num_bytes == WOULD_BLOCK:
                     break
-                self._descriptors.clear()
-                self._advance(num_bytes)
+                if self._descriptors:
+                    self._descriptors.clear()
+                if num_bytes != sum(map(len, self._pieces)):
+                    self._advance(num_bytes)
+                    continue
+                self._pieces.clear()
+                if self._callbacks:
+                    self._tell()
         except OSError as error:
             failed = f"the connection broke: {error}"
         with self._lock:
@@ -227,6 +235,9 @@ class Sender:
         ended = False
         with self._lock:
             pieces = self._pieces
+            if not pieces and self._state is _OPEN and not (self._own_frames or self.outbox.is_waiting):
+                self._writing = False
+                return False
             if self._state not in _OVER:
                 if self._own_frames or len(self.outbox):
                     self._fill(pieces)
@@ -270,19 +281,16 @@ class Sender:
 
     def _add_frame(self, pieces: list[Piece], frame: Frame, on_sent: Callback | None) -> None:
         """Append a frame and whom to tell when it has left. The lock is held."""
-        self._add(pieces, frame.head)
+        pieces.append(frame.head)
+        if self._seal is not None:
+            pieces.append(self._seal.seal(frame.head))
         pieces += frame.payload
         if on_sent is not None:
             self._callbacks.append(on_sent)
 
     def _advance(self, num_bytes: int) -> None:
-        """Forget what has left."""
+        """Forget what has left, which is not all."""
         pieces = self._pieces
-        if num_bytes == sum(map(len, pieces)):
-            pieces.clear()
-            if self._callbacks:
-                self._tell()
-            return
         num_whole = 0
         for piece in pieces:
             if num_bytes < len(piece):

@@ -23,15 +23,14 @@ from bireme.transport.streams import DescriptorStream, Piece, Stream
 from bireme.wire.header import (
     HEADER_BYTES,
     check_payload,
-    has_payload_crc,
-    read_head,
     read_header,
 )
 
 __all__ = ("SharedLink", "SharedSender")
 
-_INLINE_BYTES = 32 << 10
-"""Up to here a payload costs less in the socket than its notice and its return do."""
+_INLINE_BYTES = 48 << 10
+"""Up to here a payload costs less in the socket, where it comes by one read with its head, than its
+notice and its return do."""
 
 _SEGMENT = struct.Struct("<IQ")
 _SHARED = struct.Struct("<QIBQQ")
@@ -208,17 +207,18 @@ class SharedLink(SocketLink):
     def _take_shared(self, body: memoryview) -> None:
         number, segment, at_once, offset_bytes, size_bytes = _SHARED.unpack_from(body)
         head = bytes(body[_SHARED.size :])
-        _, payload_bytes, _ = read_head(head, self._limits)
+        # The notice's own checksum covers it.
+        inner = read_header(head, self._limits)
         memory = self._segments.get(segment)
         if memory is None or offset_bytes + size_bytes > len(memory):
             raise RemoteProtocolError(f"a payload outside segment {segment}")
-        if payload_bytes != size_bytes:
+        if inner.payload_bytes != size_bytes or inner.head_bytes != len(head):
             raise RemoteProtocolError("a notice and its head state different sizes")
         with self._lock:
             self._receive_window.received(size_bytes)
         payload = memory[offset_bytes : offset_bytes + size_bytes]
-        if has_payload_crc(head):
-            check_payload(read_header(head, self._limits), (payload,))
+        if inner.flags:
+            check_payload(inner, (payload,))
         release = partial(self._release, number, bool(at_once))
         target = None
         if not self._closed_here:

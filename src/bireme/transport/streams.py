@@ -85,7 +85,9 @@ class PlainStream:
     def send(self, pieces: Sequence[Piece], descriptors: Sequence[int] = ()) -> int:
         """See `Stream.send`."""
         try:
-            return self._socket.sendmsg(pieces[:_MAX_PIECES])
+            return self._socket.sendmsg(
+                pieces if len(pieces) <= _MAX_PIECES else pieces[:_MAX_PIECES]
+            )
         except (BlockingIOError, InterruptedError):
             return WOULD_BLOCK
 
@@ -118,12 +120,15 @@ class DescriptorStream(PlainStream):
 
     def send(self, pieces: Sequence[Piece], descriptors: Sequence[int] = ()) -> int:
         """See `Stream.send`."""
-        if not descriptors:
-            return super().send(pieces)
+        try:
+            if not descriptors and len(pieces) <= _MAX_PIECES:
+                return self._socket.sendmsg(pieces)
+        except (BlockingIOError, InterruptedError):
+            return WOULD_BLOCK
         rights = array.array("i", descriptors)
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)]
         try:
-            return self._socket.sendmsg(pieces[:_MAX_PIECES], ancillary)
+            return self._socket.sendmsg(pieces[:_MAX_PIECES], ancillary if descriptors else ())
         except (BlockingIOError, InterruptedError):
             return WOULD_BLOCK
 

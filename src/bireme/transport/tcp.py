@@ -47,9 +47,6 @@ _ACCEPT_PAUSE_S = 0.1
 _CONFIRM_S = 0.25
 """How long a closing transport waits for peers to end their side, once everything has been sent."""
 
-_SPIN_S = 50e-6
-"""How long a poll looks again before it sleeps, while answers come that fast. See `Loop`."""
-
 _TURN_S = 0.02
 """How long `connect` drives the loop, or waits for the thread that does, before it looks again."""
 
@@ -102,7 +99,7 @@ class SocketTransport(Transport):
             identity=self.options.identity,
             window_bytes=self.options.window_bytes,
         )
-        self._loop = Loop(_SPIN_S)
+        self._loop = Loop()
         self._stepping = threading.Lock()
         self._events: deque[LinkEvent] = deque()
         self._links: set[SocketLink] = set()

@@ -38,8 +38,11 @@ __all__ = (
     "check_payload",
     "crc_of",
     "has_payload_crc",
+    "quick_head",
     "read_head",
     "read_header",
+    "read_verified",
+    "verified_head",
     "write_header",
 )
 
@@ -50,6 +53,8 @@ _FIELDS = struct.Struct("<4sBBHIQI")
 _CRC = struct.Struct("<I")
 _FLAGS_AT = 6
 _WHOLE = struct.Struct("<4sBBHIQII")
+_SIZES = struct.Struct("<5xB2xIQ")
+_COVERED_BYTES = _FIELDS.size
 
 HEADER_BYTES = _FIELDS.size + _CRC.size
 """Bytes to read before anything else of a frame."""
@@ -132,6 +137,21 @@ def read_header(data: Buffer, limits: Limits = DEFAULT_LIMITS) -> Header:
     magic, version, kind, flags, body_bytes, payload_bytes, payload_crc, crc = _WHOLE.unpack_from(
         data
     )
+    if (
+        magic != MAGIC
+        or version != VERSION
+        or flags & ~_KNOWN_FLAGS
+        or (payload_crc and not flags)
+        or body_bytes > limits.max_body_bytes
+        or payload_bytes > limits.max_payload_bytes
+    ):
+        _refuse_header(data, limits)
+    return Header(kind, _FLAGS[flags], body_bytes, payload_bytes, payload_crc, crc)
+
+
+def _refuse_header(data: Buffer, limits: Limits) -> None:
+    """Say what is wrong with a header, at leisure."""
+    magic, version, _, flags, body_bytes, payload_bytes, _, _ = _WHOLE.unpack_from(data)
     if magic != MAGIC:
         raise RemoteProtocolError(
             f"the peer does not speak this protocol: frame starts with {magic!r}"
@@ -141,12 +161,81 @@ def read_header(data: Buffer, limits: Limits = DEFAULT_LIMITS) -> Header:
             f"the peer speaks protocol version {version}, this process version {VERSION}; "
             "run the same release of bireme on every machine"
         )
-    if flags & ~_KNOWN_FLAGS or (payload_crc and not flags & Flags.CRC_PAYLOAD):
-        raise RemoteProtocolError(f"a frame with unknown flags {flags:#06x}")
-    if body_bytes > limits.max_body_bytes or payload_bytes > limits.max_payload_bytes:
-        _refuse_excess("body", body_bytes, limits.max_body_bytes)
-        _refuse_excess("payload", payload_bytes, limits.max_payload_bytes)
-    return Header(kind, _FLAGS[flags], body_bytes, payload_bytes, payload_crc, crc)
+    _refuse_excess("body", body_bytes, limits.max_body_bytes)
+    _refuse_excess("payload", payload_bytes, limits.max_payload_bytes)
+    raise RemoteProtocolError(f"a frame with unknown flags {flags:#06x}")
+
+
+def verified_head(data: memoryview, header: Header) -> bytes:
+    """Return a whole head as bytes, once it is shown to be the one that was sent.
+
+    Args:
+        data: Header and body, exactly.
+        header: What ``read_header(data)`` returned.
+
+    Raises:
+        RemoteProtocolError: The checksum is wrong.
+    """
+    head = bytes(data)
+    if zlib.crc32(head[HEADER_BYTES:], zlib.crc32(head[:_COVERED_BYTES])) != header[5]:
+        check_body(head, header)
+    return head
+
+
+def quick_head(
+    data: memoryview, start: int, end: int, limits: Limits = DEFAULT_LIMITS
+) -> tuple[int, int, bytes] | None:
+    """Take the whole head of a frame without a checksum of its payload out of a stream.
+
+    Args:
+        data: Where the bytes of the stream lie.
+        start: Where the frame starts.
+        end: Where the bytes end that have come so far.
+        limits: What the peer may announce.
+
+    Returns:
+        Kind, bytes of the payload, and the head; ``None`` if it is not whole, or not right, or
+        needs a closer look: ``read_header`` and ``verified_head`` say which.
+
+    Example:
+        >>> frame = memoryview(write_header(7, b"abc", 5) + b"abc")
+        >>> quick_head(frame, 0, 31)[:2], quick_head(frame, 0, 30)
+        ((7, 5), None)
+    """
+    if end - start < HEADER_BYTES:
+        return None
+    magic, version, kind, flags, body_bytes, payload_bytes, payload_crc, crc = _WHOLE.unpack_from(
+        data, start
+    )
+    if (
+        magic != MAGIC
+        or version != VERSION
+        or flags
+        or payload_crc
+        or body_bytes > min(limits.max_body_bytes, end - start - HEADER_BYTES)
+        or payload_bytes > limits.max_payload_bytes
+    ):
+        return None
+    head = bytes(data[start : start + HEADER_BYTES + body_bytes])
+    if zlib.crc32(head[HEADER_BYTES:], zlib.crc32(head[:_COVERED_BYTES])) != crc:
+        return None
+    return kind, payload_bytes, head
+
+
+def read_verified(head: Buffer) -> tuple[int, int, memoryview]:
+    """Take a head apart that a transport has read with ``read_header`` and ``verified_head``.
+
+    Returns:
+        The kind, the bytes of the payload, and the body.
+
+    Raises:
+        RemoteProtocolError: It is none: it ends within the header, or its body is of another size.
+    """
+    if len(head) >= HEADER_BYTES:
+        kind, body_bytes, payload_bytes = _SIZES.unpack_from(head)
+        if len(head) == HEADER_BYTES + body_bytes:
+            return kind, payload_bytes, memoryview(head)[HEADER_BYTES:]
+    return read_head(head)
 
 
 def read_head(head: Buffer, limits: Limits = DEFAULT_LIMITS) -> tuple[int, int, memoryview]:

@@ -14,7 +14,7 @@ import msgspec
 from bireme.errors import ConfigError, LocalProtocolError, RemoteProtocolError
 from bireme.wire.codec import decode_body, decode_head, encode, join_head
 from bireme.wire.data import Pull, Push, Value
-from bireme.wire.header import Buffer, read_head
+from bireme.wire.header import Buffer, read_head, read_verified
 from bireme.wire.limits import DEFAULT_LIMITS, Limits
 from bireme.wire.relay import Handover, JointPush
 from bireme.wire.schema import Kind, Message
@@ -86,7 +86,7 @@ class Codec:
     def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
         self._limits = limits
         self._read: dict[tuple[int, bytes], tuple[_Entries, int]] = {}
-        self._written: dict[int, tuple[_Entries, bytes, int]] = {}
+        self._written: dict[int, tuple[_Entries, msgspec.Raw, int]] = {}
         self._read_bytes = 0
         self._written_bytes = 0
 
@@ -109,14 +109,21 @@ class Codec:
                 f"but {payload_bytes} were given"
             )
         try:
-            body = _encoder.encode((*form.rest_of(message), msgspec.Raw(raw)))
+            body = _encoder.encode((*form.rest_of(message), raw))
         except (msgspec.MsgspecError, TypeError, ValueError, OverflowError) as error:
             raise LocalProtocolError(f"cannot encode {type(message).__name__}: {error}") from error
         return join_head(message, body, payload_bytes, payload_crc, self._limits)
 
-    def decode(self, head: Buffer) -> tuple[Message, int]:
-        """Return the message in a frame's head and its payload's size; see ``decode_head``."""
-        kind, payload_bytes, body = read_head(head, self._limits)
+    def decode(self, head: Buffer, *, is_verified: bool = False) -> tuple[Message, int]:
+        """Return the message in a frame's head and its payload's size; see ``decode_head``.
+
+        Args:
+            head: Header and body, exactly.
+            is_verified: It comes from a transport, which has looked at its checksum and sizes.
+        """
+        kind, payload_bytes, body = (
+            read_verified(head) if is_verified else read_head(head, self._limits)
+        )
         form = _BY_KIND.get(kind)
         if form is None:
             return decode_body(kind, body, payload_bytes)
@@ -145,12 +152,12 @@ class Codec:
             self._read[kind, written] = found
         return found
 
-    def _write(self, message: Message, entries: _Entries) -> tuple[_Entries, bytes, int]:
+    def _write(self, message: Message, entries: _Entries) -> tuple[_Entries, msgspec.Raw, int]:
         try:
             raw = _encoder.encode(entries)
         except (msgspec.MsgspecError, TypeError, ValueError, OverflowError) as error:
             raise LocalProtocolError(f"cannot encode {type(message).__name__}: {error}") from error
-        written = entries, raw, message.payload_size()
+        written = entries, msgspec.Raw(raw), message.payload_size()
         if len(raw) <= _MOST_ENTRIES_BYTES:
             self._written_bytes += len(raw) + _OVERHEAD_BYTES
             if self._written_bytes > _MOST_KEPT_BYTES:
