@@ -45,7 +45,7 @@ Both ends send a hello with a fresh nonce; the end that connected proves first t
 job's secret, by an HMAC-SHA256 over both hellos, its side and its identity; then the other end
 does. Before that, a peer may send 4096 bytes, names nobody and learns nothing; who fails is told
 one of three fixed reasons and closed. Over TCP without TLS every later frame's head carries a
-truncated HMAC with a counter, so that none can be forged, replayed, dropped or moved.
+keyed hash with a counter, so that none can be forged, replayed, dropped or moved.
 `src/bireme/transport/auth.py` has the bytes.
 
 ## Frames

@@ -88,3 +88,37 @@ def test_zeros_need_no_source():
     cell.fill(None)
     assert shown(cell) == [0.0]
     cell.free()
+
+
+def test_the_sums_of_a_small_slot_take_turns_in_two_pieces_of_memory():
+    cell = make([1.0, 2.0])
+    seen = []
+    for number in range(6):
+        partial = cell.take_spare() or total(cell, [0.0, 0.0])
+        partial.tensor.copy_(torch.tensor([float(number), 1.0]))
+        cell.assign(partial)
+        seen.append(id(partial))
+        assert shown(cell) == [float(number), 1.0]
+    assert len(set(seen)) == 2
+
+
+def test_memory_that_is_being_sent_is_no_spare():
+    cell = make([1.0, 2.0])
+    cell.assign(total(cell, [3.0, 4.0]))
+    held = cell.read()
+    held.retain()
+    cell.assign(total(cell, [5.0, 6.0]))
+    assert cell.take_spare() is None
+    held.release()
+    assert shown(cell, held) == [3.0, 4.0]
+
+
+def test_what_was_overwritten_in_other_memory_is_no_spare():
+    cell = make([1.0, 2.0])
+    cell.assign(total(cell, [3.0, 4.0]))
+    held = cell.read()
+    held.retain()
+    cell.overwrite(torch.tensor([9.0, 9.0]))
+    cell.assign(total(cell, [5.0, 6.0]))
+    assert cell.take_spare() is None
+    assert (shown(cell), shown(cell, held)) == ([5.0, 6.0], [3.0, 4.0])

@@ -89,6 +89,9 @@ class Answers:
 
     def take(self, message: Message, payload: object) -> bool:
         """Take an answer; return ``False`` for a message that is none."""
+        if type(message) is Value:  # of the answers by far the most
+            self._value(message, payload)
+            return True
         receiver = self._receivers.get(type(message))
         if receiver is None:
             return False
@@ -170,8 +173,7 @@ class Answers:
         call = request.call
         if call is not None and call.open:
             desk.actions.append(Deliver(call.id, (), payload, bunch, message))
-        assert isinstance(request, PushRequest)
-        self._bunch_pushed(request, bunch)
+        self._bunch_pushed(request, bunch)  # type: ignore[arg-type]
 
     def _values_of_slots(self, request: Request, message: Value, payload: object) -> None:
         desk = self._desk
@@ -370,7 +372,7 @@ def _has_value(slots_of: dict[int, list[_Slot]], key_id: int, known: dict[_Slot,
 
 def _answered_bunch(request: Request, message: Value) -> Bunch | None:
     """Return the bunch whose push a message answers as a whole."""
-    if not isinstance(request, PushRequest) or not request.want_value:
+    if type(request) is not PushRequest or not request.want_value:
         return None
     bunch = request.bunch
     return bunch if bunch is not None and bunch.answered_by(message.entries) else None

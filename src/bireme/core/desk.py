@@ -67,8 +67,9 @@ class Desk:
 
     def take(self) -> list[Action]:
         """Send what is ready; return all actions and begin anew."""
-        for request in self.lanes.take_ready():
-            self.post(request)
+        if self.lanes.is_ready:
+            for request in self.lanes.take_ready():
+                self.post(request)
         actions, self.actions = self.actions, []
         return actions
 

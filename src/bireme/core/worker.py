@@ -142,9 +142,9 @@ class WorkerCore:
 
     def handle(self, event: Event | Call, now_s: float) -> list[Action]:
         """Take one event or call and return what is to be done."""
-        desk = self._desk
+        desk, member = self._desk, self._member
         desk.now_s = now_s
-        if self._member.ended is not None:
+        if member.ended is not None:
             return [Fail(event.call, self._over())] if isinstance(event, Call) else []
         if type(event) is Received:
             self._received(event, now_s)
@@ -158,7 +158,8 @@ class WorkerCore:
             self._connect_failed(event, now_s)
         else:
             self._ask(cast("Call", event))
-        self._close_if_ended()
+        if member.ended is not None:
+            self._close_if_ended()
         return desk.take()
 
     # Events.
@@ -296,8 +297,7 @@ class WorkerCore:
 
     def _close_if_ended(self) -> None:
         desk, ended = self._desk, self._member.ended
-        if ended is None:
-            return
+        assert ended is not None
         for call in desk.calls.all():
             if isinstance(call.call, LeaveCall) and self._member.leaving:
                 desk.complete(call)
@@ -319,8 +319,7 @@ class WorkerCore:
     # Calls.
 
     def _ask(self, call: Call) -> None:
-        early = isinstance(call, ReadyCall | LeaveCall)
-        if self._view == 0 and not early:
+        if self._view == 0 and not isinstance(call, ReadyCall | LeaveCall):
             error = StateError("the job has not started; wait for it first")
             self._desk.actions.append(Fail(call.call, error))
             return
@@ -349,7 +348,7 @@ class WorkerCore:
     def _ask_push(self, call: PushCall) -> None:
         if not call.weight >= 0:
             raise ConfigError(f"a push's weight must be >= 0, got {call.weight}")
-        lanes = self._lanes([entry[:2] for entry in call.entries])
+        lanes = self._lanes([entry[:2] for entry in call.entries]) if call.entries else []
         num_slots = len(lanes)
         for bunch, _ in call.bunches:
             bunch.lanes = bunch.lanes or tuple(self._lanes(bunch.slots))

@@ -26,7 +26,18 @@ class Cell:
         allocate: Makes memory that frames can be sent from.
     """
 
-    __slots__ = ("_allocate", "_fresh", "_public", "param", "shape", "slot", "store", "whole")
+    __slots__ = (
+        "_allocate",
+        "_fresh",
+        "_public",
+        "_shown",
+        "_spare",
+        "param",
+        "shape",
+        "slot",
+        "store",
+        "whole",
+    )
 
     def __init__(
         self,
@@ -44,6 +55,8 @@ class Cell:
         self._allocate = allocate
         self._public = self._new_memory()
         self._fresh = True
+        self._shown: DensePartial | None = None
+        self._spare: DensePartial | None = None
 
     @property
     def value(self) -> torch.Tensor:
@@ -69,12 +82,28 @@ class Cell:
         old = self._public
         if total.tensor.dtype is self.shape.dtype:
             self._public = total.memory
+            if self.shape.small_as is not None:
+                self._keep_spare(old, total)
+                return
         else:
             self._public = self._new_memory()
             target = tensor_over(self._public.view, self.shape.dtype, self.shape.length)
             target.copy_(total.tensor)
             total.free()
         old.release()
+
+    def take_spare(self) -> DensePartial | None:
+        """Return memory for a sum of a small slot, if there is some that nobody looks at."""
+        spare, self._spare = self._spare, None
+        return spare
+
+    def _keep_spare(self, old: Held, total: DensePartial) -> None:
+        """Keep what held a small value until now for the next sum: the two take turns."""
+        before, self._shown = self._shown, total
+        if before is None or before.memory is not old or old.shared or self._spare is not None:
+            old.release()
+        else:
+            self._spare = before
 
     def parameter(self) -> torch.Tensor:
         """Return the tensor that an optimizer changes in place; call ``changed`` afterwards."""
@@ -118,7 +147,7 @@ class Cell:
 
     def lend(self) -> None:
         """Give the memory back: the value is kept elsewhere until :meth:`take_back`."""
-        self._public.release()
+        self.free()
         self._public = Held(memoryview(b""))
 
     def take_back(self, source: torch.Tensor) -> None:
@@ -129,6 +158,9 @@ class Cell:
     def free(self) -> None:
         """Give the memory back."""
         self._public.release()
+        spare = self.take_spare()
+        if spare is not None:
+            spare.free()
 
     def _publish(self) -> None:
         if self._fresh or self.param is None:

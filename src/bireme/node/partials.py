@@ -7,6 +7,7 @@ bits do not depend on which of two summands came first.
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 
 from bireme.compress.base import Payload
@@ -18,6 +19,7 @@ from bireme.wire.messages import PushEntry
 
 __all__ = (
     "DensePartial",
+    "SMALL_BYTES",
     "RowsPartial",
     "SlotShape",
     "is_rows",
@@ -27,7 +29,11 @@ __all__ = (
     "weighed",
 )
 
+SMALL_BYTES = 64 << 10
+"""Up to here it costs more to call torch than to compute, so small sums are numpy's."""
+
 _HALF = (torch.float16, torch.bfloat16)
+_PLAIN = (torch.float32, torch.float64, torch.int32, torch.int64)
 
 
 def sum_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -49,7 +55,15 @@ class SlotShape:
         row_length: Elements of one row of the whole value.
     """
 
-    __slots__ = ("dtype", "length", "num_rows", "row_length", "sum_dtype")
+    __slots__ = (
+        "dtype",
+        "length",
+        "num_rows",
+        "row_length",
+        "size_bytes",
+        "small_as",
+        "sum_dtype",
+    )
 
     def __init__(self, dtype: torch.dtype, length: int, row_length: int) -> None:
         self.dtype = dtype
@@ -57,6 +71,8 @@ class SlotShape:
         self.row_length = row_length
         self.num_rows = length // row_length if row_length else 0
         self.sum_dtype = sum_dtype(dtype)
+        self.size_bytes = length * dtype.itemsize
+        self.small_as = _numpy_type(self)
 
 
 class DensePartial:
@@ -67,12 +83,15 @@ class DensePartial:
         memory: As many bytes as the sum has; its content does not matter.
     """
 
-    __slots__ = ("memory", "shape", "tensor")
+    __slots__ = ("_small", "memory", "shape", "tensor")
 
     def __init__(self, shape: SlotShape, memory: Held) -> None:
         self.shape = shape
         self.memory = memory
         self.tensor = tensor_over(memory.view, shape.sum_dtype, shape.length)
+        self._small = None
+        if shape.small_as is not None:
+            self._small = np.frombuffer(memory.view, shape.small_as)
 
     @classmethod
     def alone(cls, shape: SlotShape, allocate: Callable[[int], Buffer]) -> "DensePartial":
@@ -91,10 +110,17 @@ class DensePartial:
 
     def take(self, entry: PushEntry, payload: memoryview, offset_bytes: int, weight: float) -> None:
         """Become this contribution."""
+        if self._small is not None and weight == 1.0 and entry.encoding == RAW:
+            self.memory.view[:] = payload[offset_bytes : offset_bytes + self.shape.size_bytes]
+            return
         self._fold(entry, payload, offset_bytes, weight, accumulate=False)
 
     def add(self, entry: PushEntry, payload: memoryview, offset_bytes: int, weight: float) -> None:
         """Add this contribution."""
+        small, shape = self._small, self.shape
+        if small is not None and weight == 1.0 and entry.encoding == RAW:
+            small += np.frombuffer(payload, shape.small_as, shape.length, offset_bytes)
+            return
         self._fold(entry, payload, offset_bytes, weight, accumulate=True)
 
     def _fold(
@@ -211,6 +237,13 @@ def scale_(values: torch.Tensor, numerator: float, denominator: float) -> None:
             values.div_(denominator)
     else:
         values.copy_(values.to(torch.float64) * numerator / denominator)
+
+
+def _numpy_type(shape: SlotShape) -> np.dtype[np.generic] | None:
+    """Return the type in which numpy adds to a small sum; ``None`` where torch does."""
+    if not 0 < shape.size_bytes <= SMALL_BYTES or shape.dtype not in _PLAIN:
+        return None
+    return np.dtype(str(shape.dtype).removeprefix("torch."))
 
 
 def is_rows(entry: PushEntry) -> bool:

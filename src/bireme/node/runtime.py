@@ -257,7 +257,7 @@ class Runtime:
             frame.release()
             return
         try:
-            message, payload_bytes = self.read(frame.head)
+            message, payload_bytes = self._codec.decode(frame.head, is_verified=True)
         except RemoteProtocolError as error:
             frame.release()
             link.abort(f"{link.remote} sent what is no message: {error}")

@@ -103,7 +103,9 @@ class TorchSlotValues:
         view = _bytes(payload)
         if is_rows(entry):
             return RowsPartial.of(entry, view, offset_bytes, weight, shape)
-        partial = self._begin(shape, entry, payload, offset_bytes)
+        partial = cast("Cell", cell).take_spare() or self._begin(
+            shape, entry, payload, offset_bytes
+        )
         partial.take(entry, view, offset_bytes, weight)
         return partial
 

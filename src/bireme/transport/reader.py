@@ -164,10 +164,10 @@ class FrameReader:
         while not self._missing_bytes:
             header, start = self._header, self._start
             if header is None:
-                if self._seal is None and self._take_quickly(start):
-                    continue
                 if self._end - start < HEADER_BYTES:
                     return
+                if self._take_quickly(start):
+                    continue
                 header = read_header(self._staging[start : self._end], self._limits)
                 self._header = header
             end = start + header[2] + HEADER_BYTES
@@ -194,13 +194,16 @@ class FrameReader:
         if found is None:
             return False
         kind, payload_bytes, head = found
-        payload_at = start + len(head)
+        seal_at = start + len(head)
+        payload_at = seal_at + self._seal_bytes
         end = payload_at + payload_bytes
         if end > self._end:
             return False
+        if self._seal is not None:
+            self._seal.check(head, bytes(self._staging[seal_at:payload_at]))
         self._start = end
         if payload_bytes:
-            self._lead_bytes = len(head)
+            self._lead_bytes = payload_at - start
             payload = self._staging[payload_at:end]
             self._taker.take_staged(kind, head, payload, self._owner_of_staging)
         else:

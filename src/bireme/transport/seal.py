@@ -1,10 +1,11 @@
-"""A truncated HMAC with a counter behind every head that crosses a network in the clear. Pure.
+"""A keyed hash with a counter behind every head that crosses a network in the clear. Pure.
 
 It keeps whoever can inject packets, but does not hold the job's secret, from forging, replaying,
 dropping or reordering frames. Called by TCP links when there is a secret and no TLS; local sockets
 need none, since nobody else can write to them.
 """
 
+import hashlib
 import hmac
 import struct
 
@@ -33,19 +34,22 @@ class Seal:
         bireme.errors.RemoteProtocolError: frame 1 has a wrong seal: forged, replayed or damaged
 
     Source:
-        RFC 2104 section 5 (truncation to half the output).
+        RFC 7693 section 2.9 (keyed BLAKE2 is a message authentication code, of any length up to
+        64 bytes). It takes a third of the time of an HMAC with SHA-256.
     """
 
-    __slots__ = ("_key", "_number")
+    __slots__ = ("_keyed", "_number")
 
     def __init__(self, key: bytes) -> None:
-        self._key = key
+        self._keyed = hashlib.blake2b(key=key, digest_size=SEAL_BYTES)
         self._number = 0
 
     def seal(self, head: bytes) -> bytes:
         """Return the seal of the next head."""
         number, self._number = self._number, self._number + 1
-        return hmac.digest(self._key, _COUNTER.pack(number) + head, "sha256")[:SEAL_BYTES]
+        digest = self._keyed.copy()
+        digest.update(_COUNTER.pack(number) + head)
+        return digest.digest()
 
     def check(self, head: bytes, seal: bytes) -> None:
         """Check the next head.
