@@ -142,9 +142,9 @@ class WorkerCore:
 
     def handle(self, event: Event | Call, now_s: float) -> list[Action]:
         """Take one event or call and return what is to be done."""
-        desk, member = self._desk, self._member
+        desk = self._desk
         desk.now_s = now_s
-        if member.ended is not None:
+        if self._member.ended is not None:
             return [Fail(event.call, self._over())] if isinstance(event, Call) else []
         if type(event) is Received:
             self._received(event, now_s)
@@ -158,7 +158,7 @@ class WorkerCore:
             self._connect_failed(event, now_s)
         else:
             self._ask(cast("Call", event))
-        if member.ended is not None:
+        if desk.member.ended is not None:
             self._close_if_ended()
         return desk.take()
 

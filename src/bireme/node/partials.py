@@ -18,8 +18,8 @@ from bireme.types.choices import Layout
 from bireme.wire.messages import PushEntry
 
 __all__ = (
-    "DensePartial",
     "SMALL_BYTES",
+    "DensePartial",
     "RowsPartial",
     "SlotShape",
     "is_rows",

@@ -266,7 +266,7 @@ class Runtime:
         if self.timeline is not None:
             traffic.received(self.timeline, message)
         payload = frame if payload_bytes else None
-        event = ev.Received(number, message, payload)  # type: ignore[arg-type]
+        event = ev.Received(number, message, payload)
         for action in self._core.handle(event, time.monotonic()):
             self._carry_out[type(action)](action)
         if id(frame) not in self._held:

@@ -216,6 +216,10 @@ class Sender:
                     self._tell()
         except OSError as error:
             failed = f"the connection broke: {error}"
+        self._pause(failed)
+
+    def _pause(self, failed: str | None) -> None:
+        """Stop being the writing thread: the socket is full, others' turn has come, or it broke."""
         with self._lock:
             self._writing = False
             self.blocked = True
@@ -235,7 +239,11 @@ class Sender:
         ended = False
         with self._lock:
             pieces = self._pieces
-            if not pieces and self._state is _OPEN and not (self._own_frames or self.outbox.is_waiting):
+            if (
+                not pieces
+                and self._state is _OPEN
+                and not (self._own_frames or self.outbox.is_waiting)
+            ):
                 self._writing = False
                 return False
             if self._state not in _OVER:
