@@ -144,7 +144,7 @@ class Answers:
         desk = self._desk
         desk.actions.append(Release(request.payload()[0]))
         desk.lanes.bunch_answered(bunch)
-        desk.drop(request)
+        desk.requests.pop(request.number, None)
         desk.part_done(request.call, len(bunch.slots))
 
     def _initialised(self, request: InitRequest, slots: list[_Slot]) -> None:

@@ -188,9 +188,9 @@ class PushRequest(Request):
 
     def message(self, view: int) -> Push:
         """Return the push of what is not acknowledged."""
-        if self._whole is not None:
-            bunch = self._whole[0]
-            return self._message(view, bunch.lanes[0].number, bunch.entries)
+        whole = self._whole
+        if whole is not None:
+            return self._message(view, whole[0].lanes[0].number, whole[0].entries)
         least = min([lane.number for lane, _ in self.items.values()], default=0)
         entries = tuple(
             PushEntry(item[0], item[1], lane.number - least, item[3], item[4], item[5], item[6])

@@ -92,7 +92,9 @@ class ReceiveWindow:
             RemoteProtocolError: The peer sent more than its window.
         """
         under_way_bytes = self.unreleased_bytes + self._unreported_bytes
-        if size_bytes and not _fits(size_bytes, under_way_bytes, self.window_bytes):
+        if size_bytes > self.window_bytes - under_way_bytes and not _fits(
+            size_bytes, under_way_bytes, self.window_bytes
+        ):
             raise RemoteProtocolError(
                 f"the peer sent {size_bytes} bytes with {under_way_bytes} under way, "
                 f"above its window of {self.window_bytes}"

@@ -302,7 +302,13 @@ class SocketLink(Link):
         with self._lock:
             self._receive_window.received(len(payload))
             staging.lent += 1
-        self.deliver(head, payload, partial(self._give_staged, staging))
+        frame = ReceivedFrame(head, payload, partial(self._give_staged, staging))
+        self._num_received += 1
+        self._received_bytes += len(head) + len(payload)
+        if self._closed_here:
+            frame.release()
+        else:
+            self._owner.emit(Arrived(self, frame))
 
     def deliver(
         self, head: bytes, payload: memoryview, give_back: Callable[[ReceivedFrame], None] | None

@@ -60,9 +60,13 @@ class Outbox:
     def may_pass(self, frame: Frame) -> bool:
         """Return whether ``frame`` may leave without queueing, and if so take its credit."""
         size_bytes = frame.payload_bytes
-        if self._heap or (size_bytes and not self.window.allows(size_bytes)):
+        window = self.window
+        if self._heap or (
+            size_bytes > window.window_bytes - window.outstanding_bytes
+            and not window.allows(size_bytes)
+        ):
             return False
-        self.window.outstanding_bytes += size_bytes
+        window.outstanding_bytes += size_bytes
         return True
 
     def pop(self) -> Waiting | None:

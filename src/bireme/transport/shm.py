@@ -86,7 +86,14 @@ class SharedSender(Sender):
                 on_sent()
 
     def _add_frame(self, pieces: list[Piece], frame: Frame, on_sent: Callback | None) -> None:
-        placed = self._place(frame, on_sent) if frame.payload_bytes > _INLINE_BYTES else None
+        if frame.payload_bytes <= _INLINE_BYTES:
+            # A link within a machine has no seals.
+            pieces.append(frame.head)
+            pieces += frame.payload
+            if on_sent is not None:
+                self._callbacks.append(on_sent)
+            return
+        placed = self._place(frame, on_sent)
         if placed is None:
             super()._add_frame(pieces, frame, on_sent)
             return

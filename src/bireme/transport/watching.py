@@ -7,6 +7,7 @@ system and nothing else.
 import select
 import selectors
 from collections.abc import Iterator
+from functools import partial
 from typing import Protocol
 
 __all__ = ("READING", "WRITING", "PortableWatcher", "Watcher", "new_watcher")
@@ -104,10 +105,7 @@ if hasattr(select, "epoll"):
             self.modify = self._epoll.modify
             self.unregister = self._epoll.unregister
             self.close = self._epoll.close
-
-        def poll(self, timeout_s: float | None) -> list[tuple[int, int]]:
-            """See `Watcher`."""
-            return self._epoll.poll(timeout_s, _MOST_AT_A_TIME)
+            self.poll = partial(self._epoll.poll, maxevents=_MOST_AT_A_TIME)
 
         def descriptors(self) -> Iterator[int]:
             """See `Watcher`."""

@@ -31,72 +31,45 @@ class _Memory:
     """Views of the slots of one list of tensors, kept for as long as the tensors stay in place.
 
     Args:
+        layouts: Type and shape of each tensor.
         cuts: For each tensor, where its slots go: bunch, position in the bunch, offset and size.
         sizes: Number of slots of each bunch.
     """
 
     def __init__(
-        self, cuts: Sequence[Sequence[tuple[int, int, int, int]]], sizes: Sequence[int]
+        self,
+        layouts: Sequence[tuple[torch.dtype, torch.Size]],
+        cuts: Sequence[Sequence[tuple[int, int, int, int]]],
+        sizes: Sequence[int],
     ) -> None:
+        self._layouts = layouts
         self._cuts = cuts
         nothing = memoryview(b"")
         self.views: list[list[memoryview]] = [[nothing] * size for size in sizes]
-        self.addresses: list[int] = [0] * len(cuts)
+        """Never changed: tensors that move get new lists."""
+        self._addresses: list[int] = [0] * len(cuts)
 
-    def look_at(self, tensors: Sequence[torch.Tensor]) -> bool:
-        """Make the views those of ``tensors``; return whether one has moved."""
-        addresses = [tensor.data_ptr() for tensor in tensors]
-        if addresses == self.addresses:
+    def is_of(self, tensors: Sequence[object]) -> TypeGuard[Sequence[torch.Tensor]]:
+        """Return whether the views are those of ``tensors``."""
+        try:
+            for tensor, (dtype, shape), address in zip(
+                tensors, self._layouts, self._addresses, strict=True
+            ):
+                # No tensor of another device, or without strides, has this address.
+                if not (
+                    isinstance(tensor, torch.Tensor)
+                    and tensor.data_ptr() == address
+                    and tensor.dtype is dtype
+                    and tensor.shape == shape
+                    and tensor.is_contiguous()
+                ):
+                    return False
+        except (RuntimeError, ValueError):
             return False
-        for cuts, address, before in zip(self._cuts, addresses, self.addresses, strict=True):
-            if address != before:
-                for bunch, position, offset_bytes, size_bytes in cuts:
-                    view = raw_view(address + offset_bytes, size_bytes)
-                    self.views[bunch][position] = view
-        self.addresses = addresses
         return True
 
-
-class Routine:
-    """Exchanges one list of keys: dense, uncompressed, one CPU tensor for each.
-
-    Args:
-        entries: The keys, each once; none has row-sparse values or no elements.
-        bundle_bytes: Slots for one server travel together in messages of about this size.
-    """
-
-    def __init__(self, entries: Sequence[DistEntry], bundle_bytes: int = 1 << 20) -> None:
-        self.pushes: list[Push[DistEntry]] = [Push(entry, [], False) for entry in entries]
-        """One for each key, without values."""
-        self._layouts = [(entry.layout.dtype, entry.layout.shape) for entry in entries]
-        self._bunches, cuts = _bundled(entries, bundle_bytes)
-        sizes = [len(bunch.slots) for bunch in self._bunches]
-        self._sent, self._received = _Memory(cuts, sizes), _Memory(cuts, sizes)
-        self._lock = threading.Lock()
-        self._is_apart = False
-
-    def exchange(self, values: Sequence[object], outs: Sequence[object]) -> Exchange | None:
-        """Return what to do, or ``None`` if these tensors need the store's general way.
-
-        Args:
-            values: One for each key; anything.
-            outs: Where the results go, likewise.
-        """
-        if not (self._fit(values) and self._fit(outs)):
-            return None
-        with self._lock:
-            if self._sent.look_at(values) | self._received.look_at(outs):
-                self._is_apart = are_disjoint(_together(values, outs))
-            if not self._is_apart:
-                return None
-            parcels = [
-                (bunch, Parcel(list(views), bunch.size_bytes, values))
-                for bunch, views in zip(self._bunches, self._sent.views, strict=True)
-            ]
-            targets = map(list, self._received.views)
-            return parcels, Landing(dict(zip(self._bunches, targets, strict=True)), outs)
-
-    def _fit(self, tensors: Sequence[object]) -> TypeGuard[Sequence[torch.Tensor]]:
+    def fits(self, tensors: Sequence[object]) -> TypeGuard[Sequence[torch.Tensor]]:
+        """Return whether ``tensors`` are of the right number and kind."""
         if len(tensors) != len(self._layouts):
             return False
         for tensor, (dtype, shape) in zip(tensors, self._layouts, strict=True):
@@ -110,6 +83,61 @@ class Routine:
             ):
                 return False
         return True
+
+    def look_at(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Make the views those of ``tensors``, which fit."""
+        addresses = [tensor.data_ptr() for tensor in tensors]
+        views = [list(each) for each in self.views]
+        for cuts, address, before in zip(self._cuts, addresses, self._addresses, strict=True):
+            if address != before:
+                for bunch, position, offset_bytes, size_bytes in cuts:
+                    view = raw_view(address + offset_bytes, size_bytes)
+                    views[bunch][position] = view
+        self._addresses, self.views = addresses, views
+
+
+class Routine:
+    """Exchanges one list of keys: dense, uncompressed, one CPU tensor for each.
+
+    Args:
+        entries: The keys, each once; none has row-sparse values or no elements.
+        bundle_bytes: Slots for one server travel together in messages of about this size.
+    """
+
+    def __init__(self, entries: Sequence[DistEntry], bundle_bytes: int = 1 << 20) -> None:
+        self.pushes: list[Push[DistEntry]] = [Push(entry, [], False) for entry in entries]
+        """One for each key, without values."""
+        layouts = [(entry.layout.dtype, entry.layout.shape) for entry in entries]
+        self._bunches, cuts = _bundled(entries, bundle_bytes)
+        sizes = [len(bunch.slots) for bunch in self._bunches]
+        self._sent, self._received = (_Memory(layouts, cuts, sizes) for _ in range(2))
+        self._targets: dict[Bunch, list[memoryview]] = {}
+        self._lock = threading.Lock()
+        self._is_apart = False
+
+    def exchange(self, values: Sequence[object], outs: Sequence[object]) -> Exchange | None:
+        """Return what to do, or ``None`` if these tensors need the store's general way.
+
+        Args:
+            values: One for each key; anything.
+            outs: Where the results go, likewise.
+        """
+        sent, received = self._sent, self._received
+        with self._lock:
+            if not (sent.is_of(values) and received.is_of(outs)):
+                if not (sent.fits(values) and received.fits(outs)):
+                    return None
+                sent.look_at(values)
+                received.look_at(outs)
+                self._targets = dict(zip(self._bunches, received.views, strict=True))
+                self._is_apart = are_disjoint(_together(values, outs))
+            if not self._is_apart:
+                return None
+            parcels = [
+                (bunch, Parcel(views, bunch.size_bytes, values))
+                for bunch, views in zip(self._bunches, sent.views, strict=True)
+            ]
+            return parcels, Landing(self._targets, outs)
 
 
 class Routines:
