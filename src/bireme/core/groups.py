@@ -36,7 +36,7 @@ class Group(Slot):
         version: The least of the members' versions.
     """
 
-    __slots__ = ("entry", "formed_at", "leads", "members", "plan", "value_entries")
+    __slots__ = ("_entries", "entry", "formed_at", "leads", "members", "plan")
 
     def __init__(
         self,
@@ -54,10 +54,14 @@ class Group(Slot):
         self.plan: _Plan | None = None
         total_bytes = sum([entry.payload_bytes for entry in entries])
         self.entry = PushEntry(first.key_id, first.index, 0, total_bytes)
-        self.value_entries = tuple(
+        self._entries = tuple(
             ValueEntry(entry.key_id, entry.index, entry.lead, entry.payload_bytes)
             for entry in entries
         )
+
+    def entries_alone(self, size_bytes: int) -> tuple[ValueEntry, ...]:
+        """Return the entries of a message with the values of all members."""
+        return self._entries
 
     def names(self, number: int) -> tuple[SlotRound, ...]:
         """Return one round of every member, for messages."""
@@ -160,8 +164,8 @@ class Groups:
             slot.weights = list(group.weights)
             slot.present, slot.mean, slot.opened_s = group.present, group.mean, group.opened_s
             slot.pushes = {
-                rank: (link, request, number + lead, want_value, priority)
-                for rank, (link, request, number, want_value, priority) in group.pushes.items()
+                rank: (link, request, number + lead, want_value, priority, False)
+                for rank, (link, request, number, want_value, priority, _) in group.pushes.items()
             }
             slot.pulls = {
                 where: (rank, least + lead, payload, num_ids, priority)

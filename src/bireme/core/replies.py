@@ -4,8 +4,6 @@ Called by :mod:`bireme.core.server`: a bundle that completes the rounds of a hun
 answered by one message to each worker.
 """
 
-from functools import lru_cache
-
 from bireme.core.actions import Action, Send
 from bireme.errors import BiremeError, ConfigError, StateError, UnknownKeyError, UnsupportedError
 from bireme.wire.messages import Ack, Fault, FaultCode, SlotRound, Stale, Value, ValueEntry
@@ -50,20 +48,11 @@ class _Bundle:
 
     def message(self, request: int, view: int) -> Value:
         """Return the message."""
-        if len(self.slots) == 1:
-            key, i, version, size = self.slots[0]
-            return Value(request, view, version, _alone(key, i, size))
         first = min([slot[2] for slot in self.slots])
         entries = [
             ValueEntry(key, i, version - first, size) for key, i, version, size in self.slots
         ]
         return Value(request, view, first, tuple(entries))
-
-
-@lru_cache(maxsize=4096)
-def _alone(key_id: int, index: int, size_bytes: int) -> tuple[ValueEntry, ...]:
-    """Return the entries of a message with one value: the same ones in every step."""
-    return (ValueEntry(key_id, index, 0, size_bytes),)
 
 
 class Replies:
@@ -121,7 +110,7 @@ class Replies:
         bundle.size += size_bytes
 
     def whole(self, link: int, message: Value, handle: object, priority: int) -> None:
-        """Send the values of a group of slots, which are a message of their own."""
+        """Send the values of a group of slots, or of one slot, as a message of their own."""
         self._wholes.append(Send(link, message, (handle,), priority))
 
     def ack_all(self, where: _Request, view: int) -> None:

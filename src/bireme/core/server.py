@@ -123,7 +123,11 @@ class ServerCore:
         try:
             if peer is None:
                 actions = self._from_stranger(event, now_s)
-            elif not self._gave_up:
+            elif self._gave_up:
+                pass
+            elif type(event.message) is Push and event.message.view >= self._view:
+                self._shelf.push(event.link, peer, event.message, event.payload, now_s)
+            else:
                 self._from_worker(event.link, peer, event.message, event.payload, now_s)
         except Exception as error:  # nobody knows how far it came
             self._shelf.failure = describe_defect(error)
@@ -148,8 +152,6 @@ class ServerCore:
         if type(message) in _OF_A_VIEW and cast("_OfAView", message).view < self._view:
             request = message.number if type(message) is Command else message.request  # type: ignore[attr-defined]
             self._replies.stale(link, request, self._view)
-        elif type(message) is Push:
-            shelf.push(link, peer, message, payload, now_s)
         elif type(message) is JointPush:
             shelf.joint_push(link, peer, message, payload, now_s)
         elif type(message) is Pull:

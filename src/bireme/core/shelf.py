@@ -258,7 +258,9 @@ class Shelf:
         ranks: tuple[int, ...] = (),
     ) -> None:
         ledger, rank, number = slot.ledger, _speaker(message), message.round + entry.lead
-        wait = (link, message.request, number, message.want_value, message.priority)
+        # A group is all of its message, as a slot that was pushed alone is.
+        is_alone = len(message.entries) == 1 or isinstance(slot, Group)
+        wait = (link, message.request, number, message.want_value, message.priority, is_alone)
         expected = ledger.expected(ranks[0] if ranks else rank)
         if number > expected:
             self._note_refused(link, slot, message)
@@ -355,10 +357,15 @@ class Shelf:
         wait: PushWait,
         shared: tuple[object, int] | None = None,
     ) -> None:
-        link, request, number, want_value, priority = wait
+        link, request, number, want_value, priority, is_alone = wait
         if link not in self._peers:
             return
-        if want_value:
+        if want_value and is_alone and slot.ledger.pools:
+            handle, size = shared or self._values.read(slot.cell)
+            version, entries = slot.ledger.version, slot.entries_alone(size)
+            message = Value(request, self._view, version, entries)
+            self._replies.whole(link, message, handle, priority)
+        elif want_value:
             self._send_value(slot, (link, request), priority, shared)
         elif isinstance(slot, Group):
             self._replies.ack_all((link, request), self._view)
@@ -381,7 +388,7 @@ class Shelf:
         handle, size = shared or self._values.read(slot.cell)
         if isinstance(slot, Group):
             version = slot.ledger.version
-            message = Value(where[1], self._view, version, slot.value_entries)
+            message = Value(where[1], self._view, version, slot.entries_alone(size))
             self._replies.whole(where[0], message, handle, priority)
             return
         if not slot.ledger.pools:

@@ -14,16 +14,16 @@ from bireme.core.tree import Tree
 from bireme.core.values import SlotValues
 from bireme.errors import ConfigError, StateError
 from bireme.types.shards import span_of
-from bireme.wire.messages import JointPush, Push, PushEntry, SlotRound
+from bireme.wire.messages import JointPush, Push, PushEntry, SlotRound, ValueEntry
 
 if TYPE_CHECKING:
     from bireme.core.groups import Group
 
 __all__ = ("Crew", "PullWait", "PushWait", "Slot")
 
-PushWait = tuple[int, int, int, bool, int]
+PushWait = tuple[int, int, int, bool, int, bool]
 """Who waits for the end of a round: link, request, number of the push, whether it wants values,
-and their priority."""
+their priority, and whether nothing else was pushed by the same message."""
 
 PullWait = tuple[int, int, object, int, int]
 """Who waits for a version: rank, least version, payload and count of row numbers (-1: all), and
@@ -139,6 +139,7 @@ class Slot:
         "pushes",
         "refused",
         "store",
+        "value_entries",
         "weights",
     )
 
@@ -148,6 +149,8 @@ class Slot:
         self.store = store
         self.cell = cell
         self.ledger = ledger
+        self.value_entries: tuple[ValueEntry, ...] | None = None
+        """Of a message that brings the value of this slot and no other, once there was one."""
         self.group: Group | None = None
         """Of which the slot is a part. Then its state is the group's, and what is here is old."""
         self.partials: dict[int, object] = {}
@@ -166,6 +169,17 @@ class Slot:
     def names(self, number: int) -> tuple[SlotRound, ...]:
         """Return one of the slot's rounds, for messages."""
         return (SlotRound(self.key_id, self.index, number),)
+
+    def entries_alone(self, size_bytes: int) -> tuple[ValueEntry, ...]:
+        """Return the entries of a message with all that is here: the same ones in every step.
+
+        Args:
+            size_bytes: Of the value.
+        """
+        entries = self.value_entries
+        if entries is None or entries[0].payload_bytes != size_bytes:
+            entries = self.value_entries = (ValueEntry(self.key_id, self.index, 0, size_bytes),)
+        return entries
 
     def check(
         self,

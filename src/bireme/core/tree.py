@@ -103,7 +103,7 @@ class Tree:
             partials: The partial sums that are there, by node.
             node: Where a sum belongs.
         """
-        return _climb(partials, node, self._empty)
+        return _climb(partials, node, self._empty) if self._empty else node
 
     def rise(
         self, partials: dict[int, P], node: int, partial: P, merge: Callable[[P, P], P]

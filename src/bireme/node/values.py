@@ -18,6 +18,7 @@ from bireme.node.sheets import Sheets
 from bireme.node.tickets import Slot
 from bireme.node.updates import StoreUpdater
 from bireme.transport.base import Buffer, ReceivedFrame
+from bireme.types.choices import Layout
 from bireme.update import state_folders
 from bireme.update import states as state_files
 from bireme.wire.messages import CommandKind, InitEntry, PushEntry
@@ -86,8 +87,15 @@ class TorchSlotValues:
         self, cell: object, entry: PushEntry, payload: object, offset_bytes: int
     ) -> None:
         """Raise unless ``first`` and ``add`` can take this contribution."""
-        slot = cast("Cell", cell)
-        if is_rows(entry):
+        slot: Cell = cell  # type: ignore[assignment]
+        shape = slot.shape
+        if (
+            entry.payload_bytes == shape.size_bytes
+            and entry.encoding == RAW
+            and entry.layout is Layout.DENSE
+        ):
+            pass
+        elif is_rows(entry):
             _check_rows(slot.shape, entry, payload, offset_bytes)
         else:
             _check_dense(slot.shape, entry)
@@ -180,7 +188,8 @@ class TorchSlotValues:
         """Make the sum of a round the slot's value, or give it to the optimizer."""
         slot = cast("Cell", cell)
         partial = cast("DensePartial | RowsPartial", total)
-        partial.scale(numerator, denominator)
+        if not numerator == denominator == 1.0:
+            partial.scale(numerator, denominator)
         updater = self._updaters.get(slot.store)
         if updater is not None:
             if numerator:

@@ -4,7 +4,7 @@ Not thread-safe: the link's lock guards it. Called by every link.
 """
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from bireme.transport.base import Frame
@@ -35,21 +35,18 @@ class Outbox:
         (b'b', b'a', None)
     """
 
-    __slots__ = ("_heap", "_number", "queued_bytes", "window")
+    __slots__ = ("_heap", "_number", "queued_bytes", "waiting", "window")
 
     def __init__(self, window_bytes: int) -> None:
         self.window = SendWindow(window_bytes)
         self.queued_bytes = 0
         self._heap: list[Waiting] = []
+        self.waiting: Sequence[Waiting] = self._heap
+        """The frames in the queue, in no particular order."""
         self._number = 0
 
     def __len__(self) -> int:
         return len(self._heap)
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether a frame waits that might leave."""
-        return bool(self._heap)
 
     def push(self, frame: Frame, priority: int, on_sent: Callable[[], None] | None) -> None:
         """Queue a frame behind those of its priority."""

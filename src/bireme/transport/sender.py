@@ -99,7 +99,8 @@ class Sender:
             if self._own_frames or not self.outbox.may_pass(frame):
                 self.outbox.push(frame, priority, on_sent)
             else:
-                self._count(frame)
+                self.num_sent += 1
+                self.sent_bytes += len(frame.head) + frame.payload_bytes
                 self._add_frame(self._pieces, frame, on_sent)
         self._write()
 
@@ -242,7 +243,7 @@ class Sender:
             if (
                 not pieces
                 and self._state is _OPEN
-                and not (self._own_frames or self.outbox.is_waiting)
+                and not (self._own_frames or self.outbox.waiting)
             ):
                 self._writing = False
                 return False

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ("WithTables",)
 
+_DIRECT = ("check_push", "first", "add", "merge", "finish", "read")
+"""What goes to plain slots without a detour as long as there is no table: all of every step."""
+
 
 class WithTables:
     """`SlotValues` of slots that are tables, around those of all others.
@@ -33,6 +36,8 @@ class WithTables:
 
     def __init__(self, others: SlotValues, allowed_optimizers: Collection[str] = ()) -> None:
         self._others = others
+        for name in _DIRECT:
+            setattr(self, name, getattr(others, name))
         self._allowed = frozenset(allowed_optimizers)
         self._tables: dict[int, TableCell] = {}
         self._files: dict[int, TableFiles] = {}
@@ -54,6 +59,9 @@ class WithTables:
         if entry.layout is not Layout.TABLE:
             return self._others.initialise(store, entry, payload, offset_bytes)
         raw = _bytes(payload)[offset_bytes : offset_bytes + entry.payload_bytes]
+        if not self._tables:
+            for name in _DIRECT:
+                delattr(self, name)
         cell = TableCell(store, (entry.key_id, entry.index), decode_table(raw))
         self._tables[store] = cell
         return cell
