@@ -8,12 +8,8 @@ from tests.integration.programs.memory import SIZE_BYTES
 
 pytestmark = pytest.mark.slow
 
-_FIXED_BYTES = 28 << 20
-"""Buffers of sockets, the allocator's arenas, and what rank 0 adds: 5 to 22 MB as seen here.
-
-A whole copy of the gradients would be 64 MB. It is not fixed: with values of 256 MB rank 0 has
-been seen to add 130 MB, and rank 1 19 MB.
-"""
+_FIXED_BYTES = 12 << 20
+"""Buffers of sockets, and payloads under way. A whole copy of the gradients would be 64 MB."""
 
 
 @pytest.fixture(scope="module")
