@@ -8,14 +8,18 @@ from torch.distributed import HashStore
 from bireme.collective.founding import found_group
 
 
-def run_ranks(size, work, timeout_s=20.0):
-    """Found a group and call ``work(group)`` on every rank; exceptions are results."""
+def run_ranks(size, work, timeout_s=20.0, machines=""):
+    """Found a group and call ``work(group)`` on every rank; exceptions are results.
+
+    A letter of ``machines`` for each rank says where it pretends to be.
+    """
     store = HashStore()
     results = [None] * size
 
     def call(rank):
         try:
-            group = found_group(store, rank, size, timedelta(seconds=timeout_s))
+            machine = machines and machines[rank]
+            group = found_group(store, rank, size, timedelta(seconds=timeout_s), machine)
             try:
                 results[rank] = work(group)
             finally:

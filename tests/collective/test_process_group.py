@@ -138,6 +138,23 @@ def test_broadcast_reduce_and_barrier():
     assert checked(run_ranks(3, work)) == [(3.0, 1.0), (3.0, 6.0), (3.0, 3.0)]
 
 
+def test_messages_between_two_ranks():
+    def work(group):
+        if group.rank() == 0:
+            group.send([torch.tensor([5.0])], 2, 7).wait()
+        if group.rank() == 2:
+            tensor = torch.zeros(1)
+            group.recv([tensor], 0, 7).wait()
+            with pytest.raises(ConfigError, match="contiguous"):
+                group.recv([torch.zeros(4)[::2]], 0, 7)
+            with pytest.raises(ConfigError, match="no rank 3"):
+                group.send([tensor], 3)
+            return tensor.item()
+        return None
+
+    assert checked(run_ranks(3, work)) == [None, None, 5.0]
+
+
 def test_many_operations_at_once_end_in_their_order():
     def work(group):
         tensors = [torch.full((number * 100,), 1.0 * number) for number in range(60)]

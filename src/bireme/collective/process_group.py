@@ -16,8 +16,9 @@ from torch.distributed import ProcessGroup, ReduceOp
 from bireme.collective.bank.elements import Reduction
 from bireme.collective.exchange import Exchange
 from bireme.collective.flat import Flat, check_many, check_root, check_whole, split_rows, write_back
+from bireme.collective.network import Network
 from bireme.collective.works import Lane, LaneWork
-from bireme.errors import ConfigError, UnsupportedError
+from bireme.errors import ConfigError, StateError, UnsupportedError
 
 _Base: Any = ProcessGroup
 
@@ -60,15 +61,24 @@ class BiremeProcessGroup(_Base):  # type: ignore[misc]
         rank: This rank in the group.
         size: How many ranks it has.
         timeout: Limit of each operation that states none.
+        flat: Makes a network between all ranks, which carries messages between two ranks.
     """
 
-    def __init__(self, exchange: Exchange, rank: int, size: int, timeout: timedelta) -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        rank: int,
+        size: int,
+        timeout: timedelta,
+        flat: Callable[[], Network],
+    ) -> None:
         super().__init__(rank, size)
         self._exchange = exchange
         self._timeout_s = timeout.total_seconds()
+        self._flat, self._messages = flat, list[Network]()
         self._lane = Lane(lambda error: exchange.give_up(_reason(error)))
         self._name = self._description = ""
-        self._ending = weakref.finalize(self, _end, self._lane, exchange)
+        self._ending = weakref.finalize(self, _end, self._lane, exchange, self._messages)
 
     def getBackendName(self) -> str:
         """Return the backend's name."""
@@ -299,6 +309,27 @@ class BiremeProcessGroup(_Base):  # type: ignore[misc]
         limit_s = self._limit_s(opts, timeout)
         return self._submit(lambda: self._exchange.barrier(limit_s), [], opts)
 
+    def send(self, tensors: Sequence[Tensor], target: int, tag: int = 0) -> Any:
+        """Send a tensor to one rank; not in order with collectives."""
+        check_root(target, self.size())
+        return self._messenger().send([Flat(tensor).tensor for tensor in tensors], target, tag)
+
+    def recv(self, tensors: Sequence[Tensor], source: int, tag: int = 0) -> Any:
+        """Receive a tensor from one rank."""
+        check_root(source, self.size())
+        return self._messenger().recv(_in_place(tensors), source, tag)
+
+    def recv_anysource(self, tensors: Sequence[Tensor], tag: int = 0) -> Any:
+        """Receive a tensor from whoever sends one."""
+        return self._messenger().recv_anysource(_in_place(tensors), tag)
+
+    def _messenger(self) -> Any:
+        if not self._ending.alive:
+            raise StateError("this process group was destroyed")
+        if not self._messages:
+            self._messages.append(self._flat())
+        return self._messages[0].group
+
     _allgather_base = all_gather_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced
     _reduce_scatter_base = reduce_scatter_single
@@ -324,10 +355,19 @@ class BiremeProcessGroup(_Base):  # type: ignore[misc]
         return self._lane.submit(run, result, is_async=bool(getattr(opts, "asyncOp", True)))
 
 
+def _in_place(tensors: Sequence[Tensor]) -> list[Tensor]:
+    flat = [Flat(tensor).tensor for tensor in tensors]
+    if any(found is not tensor for found, tensor in zip(flat, tensors, strict=True)):
+        raise ConfigError("a tensor to receive into must be contiguous")
+    return flat
+
+
 def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-def _end(lane: Lane, exchange: Exchange) -> None:
+def _end(lane: Lane, exchange: Exchange, messages: Sequence[Network]) -> None:
     lane.close(lambda: exchange.give_up("the group was destroyed"))
     exchange.close()
+    for each in messages:
+        each.close()
