@@ -207,3 +207,12 @@ def test_as_horovod_puts_the_alias_first_on_pythons_path(tmp_path):
     job = spec("--as-horovod", "-np", "2", "--env", "PYTHONPATH=/job", "true")
     assert job.env["PYTHONPATH"] == f"{folder}{os.pathsep}/job"
     assert spec("-np", "2", "true", env={"PYTHONPATH": "/mine"}).inherited["PYTHONPATH"] == "/mine"
+
+
+def test_resources_that_nobody_is_asked_for(capsys):
+    options = parsed("-np", "1", "--gpus", "2", "--queue", "long", "true")
+    assert run(options, dict(os.environ)) == 0
+    said = capsys.readouterr().err
+    assert "--gpus has no effect: --launcher local takes what its hosts have" in said
+    assert "--queue has no effect" in said
+    assert "--memory" not in said

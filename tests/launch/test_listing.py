@@ -23,5 +23,15 @@ def test_only_what_differs_from_the_defaults():
     assert "SLICE_BYTES" not in worker
 
 
+def test_what_looks_like_a_secret_is_only_named():
+    env = {"GITHUB_TOKEN": "t", "DB_PASSWORD": "p", "aws_secret_access_key": "k", "KEYS": "4"}
+    assert assignments(env) == [
+        "DB_PASSWORD=(kept)",
+        "GITHUB_TOKEN=(kept)",
+        "KEYS=4",
+        "aws_secret_access_key=(kept)",
+    ]
+
+
 def test_values_are_quoted():
     assert assignments({"A": "it's", "B": "x\ny"}) == ["A='it'\"'\"'s'", "B='x\ny'"]

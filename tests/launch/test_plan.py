@@ -147,6 +147,16 @@ def test_which_hosts_are_here():
         plan.host_of(worker(9))
 
 
+def test_another_login_on_this_machine_is_elsewhere():
+    hosts = [
+        Host(name="localhost", slots=1),
+        Host(name="leda", slots=1, user="ann"),
+        Host(name="127.0.0.1", slots=1, port=2222),
+    ]
+    plan = plan_on(spec(num_workers=3, here="leda"), hosts)
+    assert [host.is_here for host in plan.hosts] == [True, False, False]
+
+
 def test_the_secret_is_not_shown():
     assert SECRET not in repr(plan_on(spec(), HERE))
 

@@ -53,7 +53,7 @@ def site_of():
             site.open()
             return site, heard
 
-        made.selector = selector
+        made.selector, made.sites = selector, sites
         yield made
         for site in sites:
             site.close()
@@ -65,6 +65,8 @@ def until(site_of, ready):
     while not ready():
         assert time.monotonic() < limit_s
         turn(site_of.selector, 0.1)
+        for site in site_of.sites:
+            site.step(time.monotonic())
 
 
 def test_why_there_is_no_agent(site_of):
@@ -72,6 +74,14 @@ def test_why_there_is_no_agent(site_of):
     until(site_of, lambda: heard.reasons)
     assert heard.reasons == ["the remote shell ended with exit code 3: oh no"]
     assert site.how_far.startswith("no answer by ")
+
+
+def test_a_shell_that_closes_its_output_and_stays(site_of):
+    _, heard = site_of("import os, time; os.close(1); os.close(2); time.sleep(60)")
+    begin_s = time.monotonic()
+    until(site_of, lambda: heard.reasons)
+    assert heard.reasons == ["the remote shell is silent"]
+    assert time.monotonic() - begin_s < 10
 
 
 def test_nonsense(site_of):

@@ -31,7 +31,7 @@ def test_the_preface_is_one_line():
         (127, ["sh: 1: exec: /p: not found"], "there is no /p there"),
         (0, [], "without starting the agent"),
         (3, ["odd"], "exit code 3: odd"),
-        (None, [], "exit code None"),
+        (None, [], "the remote shell is silent"),
     ],
 )
 def test_reasons(code, lines, words):

@@ -16,10 +16,11 @@ from bireme.errors import ConfigError
 from bireme.launch.buildcheck import describe_build, find_features
 from bireme.launch.console import Console, wants_colour
 from bireme.launch.horovodrun import flags_variables, notices_of
-from bireme.launch.hosts import Host, is_loopback, parse_hosts, read_hostfile
+from bireme.launch.hosts import Host, parse_hosts, read_hostfile
 from bireme.launch.job import LAUNCH_TIMEOUT_S, JobSpec, Resources
 from bireme.launch.jobfile import set_defaults
 from bireme.launch.options import LOG_LEVELS, add_options
+from bireme.launch.plan import plan_on
 from bireme.launch.registry import find_backend
 from bireme.launch.secret import keep_secret, new_secret
 from bireme.settings import JobSettings, NodeSettings, Security, notices
@@ -127,6 +128,8 @@ def run(options: argparse.Namespace, env: Mapping[str, str]) -> int:
         console.say(line)
     if options.verbose:
         sys.stderr.write(backend.render(plan))
+    for line in _unused(spec, backend.name):
+        console.say(line)
     submitted = backend.submit(plan, console)
     if submitted.exit_code is None:
         console.say(f"{submitted.job} has been submitted")
@@ -219,8 +222,27 @@ def _launcher(options: argparse.Namespace, spec: JobSpec) -> str:
         return "mpi"
     if options.launcher:
         return str(options.launcher)
-    others = any(not (is_loopback(host.name) or host.name == spec.here) for host in spec.hosts)
-    return "ssh" if others else "local"
+    if not spec.hosts:
+        return "local"
+    return "local" if plan_on(spec, spec.hosts).is_local else "ssh"
+
+
+def _unused(spec: JobSpec, launcher: str) -> list[str]:
+    """Return a line for each resource that nobody is asked for."""
+    if launcher not in ("local", "ssh"):
+        return []
+    resources = spec.resources
+    asked = {
+        "--gpus": resources.gpus,
+        "--memory": resources.memory_bytes,
+        "--time": resources.time_s,
+        "--queue": resources.queue,
+    }
+    return [
+        f"{flag} has no effect: --launcher {launcher} takes what its hosts have"
+        for flag, value in asked.items()
+        if value
+    ]
 
 
 def _hosts(options: argparse.Namespace) -> tuple[Host, ...]:

@@ -5,6 +5,7 @@ known only when the job starts: where the scheduler and rank 0 listen. Called by
 host by whoever starts the processes there.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,10 +18,10 @@ from bireme.settings.variables import variables
 from bireme.types.nodes import NodeId, Role
 
 __all__ = (
-    "SECRET_VARIABLES",
     "Meeting",
     "forwarded",
     "identity_variables",
+    "is_secret",
     "meeting_variables",
     "told",
 )
@@ -28,8 +29,8 @@ __all__ = (
 _THREADS = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
 """Which thread pools are sized. MKL and OpenBLAS follow the first one."""
 
-SECRET_VARIABLES = frozenset({"BIREME_SECRET"})
-"""What is never shown."""
+_SECRETS = re.compile(r"SECRET|TOKEN|PASSWORD|PASSWD|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CREDENTIAL")
+"""What a variable that is never shown has in its name."""
 
 _OF_ONE_PROCESS = frozenset({"_", "OLDPWD", "PWD", "SHLVL", "LS_COLORS"})
 _OF_ONE_MACHINE = frozenset(
@@ -125,6 +126,16 @@ def forwarded(inherited: Mapping[str, str], *, elsewhere: bool) -> dict[str, str
 def identity_variables() -> frozenset[str]:
     """Return the variables that say who a node is, in every spelling."""
     return _IDENTITY
+
+
+def is_secret(name: str) -> bool:
+    """Return whether a variable's value is for processes only, and never shown.
+
+    Example:
+        >>> is_secret("BIREME_SECRET"), is_secret("WANDB_API_KEY"), is_secret("BIREME_SECRET_FILE")
+        (True, True, False)
+    """
+    return _SECRETS.search(name.upper()) is not None and not name.endswith("_FILE")
 
 
 def told(

@@ -4,7 +4,7 @@ import dataclasses
 import shlex
 from collections.abc import Iterator, Mapping
 
-from bireme.launch.environment import SECRET_VARIABLES
+from bireme.launch.environment import is_secret
 from bireme.launch.plan import HostPlan, Plan
 from bireme.settings import JobSettings, NodeSettings
 from bireme.settings.variables import variables
@@ -68,8 +68,7 @@ def assignments(env: Mapping[str, str]) -> list[str]:
         ['A=1', "B='two words'", 'BIREME_SECRET=(kept)']
     """
     return [
-        f"{name}={'(kept)' if name in SECRET_VARIABLES else shlex.quote(env[name])}"
-        for name in sorted(env)
+        f"{name}={'(kept)' if is_secret(name) else shlex.quote(env[name])}" for name in sorted(env)
     ]
 
 

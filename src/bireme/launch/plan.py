@@ -140,9 +140,14 @@ def _host_plan(
         seat = chairs[node.rank] if node.role is Role.WORKER else None
         env = {**shared[node.role], **_identity(spec, node, seat)}
         processes.append(ProcessPlan(node=node, command=spec.command, env=env))
-    name = place.host.name
-    is_here = is_loopback(name) or name == spec.here
-    return HostPlan(host=place.host, is_here=is_here, processes=tuple(processes))
+    return HostPlan(host=place.host, is_here=_is_here(spec, place.host), processes=tuple(processes))
+
+
+def _is_here(spec: JobSpec, host: Host) -> bool:
+    """Whether a host is the launcher's own machine, and nobody wants another login there."""
+    if host.user or host.port is not None:
+        return False
+    return is_loopback(host.name) or host.name == spec.here
 
 
 def _identity(spec: JobSpec, node: NodeId, seat: Seat | None) -> dict[str, str]:

@@ -45,6 +45,8 @@ __all__ = ("RemoteSite",)
 _READ_BYTES = 256 << 10
 _SILENCE_S = 60.0
 _LONG_PAUSE_S = 5.0
+_LAST_WORDS_S = 1.0
+_MOMENT_S = 0.01
 
 Explain = Callable[[int | None, list[str]], str]
 
@@ -92,6 +94,7 @@ class RemoteSite:
         self._errors: deque[str] = deque(maxlen=20)
         self._is_lost = False
         self._heard_s: float | None = None
+        self._silent_s: float | None = None
         self._stepped_s = 0.0
         self._archive: Path | None = None
         self._files: BinaryIO | None = None
@@ -144,6 +147,8 @@ class RemoteSite:
         """Notice an agent that is silent; time in which this process did not run is not counted."""
         paused_s = now_s - self._stepped_s
         self._stepped_s = now_s
+        if self._silent_s is not None and not self._is_lost and self._is_over(now_s):
+            self._lose(self._reason())
         if self._heard_s is None or self._is_lost:
             return
         if paused_s > _LONG_PAUSE_S:
@@ -223,7 +228,7 @@ class RemoteSite:
             return
         if not data:
             self._selector.unregister(stdout)
-            self._lose(self._reason())
+            self._silent_s = time.monotonic()
             return
         self._heard_s = time.monotonic()
         try:
@@ -261,20 +266,21 @@ class RemoteSite:
             self._selector.unregister(stderr)
         self._errors.extend(self._said.feed(data) if data else self._said.finish())
 
+    def _is_over(self, now_s: float) -> bool:
+        """Whether a remote shell that has closed its output has said why, or had the time to."""
+        assert self._process is not None
+        assert self._silent_s is not None
+        _, _, stderr = self._pipes()
+        if stderr not in self._selector.get_map():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_MOMENT_S)
+                return True
+        return now_s - self._silent_s > _LAST_WORDS_S
+
     def _reason(self) -> str:
         """Say why there is no agent, or no longer one."""
         assert self._process is not None
-        _, _, stderr = self._pipes()
-        # A shell that ends says why on its other pipe, perhaps just now.
-        limit_s = time.monotonic() + 1.0
-        while stderr in self._selector.get_map() and time.monotonic() < limit_s:
-            with selectors.DefaultSelector() as waiting:
-                waiting.register(stderr, selectors.EVENT_READ)
-                if waiting.select(0.1):
-                    self._read_errors()
-        code: int | None = None
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            code = self._process.wait(1.0)
+        code = self._process.poll()
         if self._unframer.has_begun:
             last = f": {self._errors[-1]}" if self._errors else ""
             return f"the connection to it has ended{last}"

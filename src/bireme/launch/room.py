@@ -3,8 +3,23 @@
 import resource
 
 from bireme.errors import ConfigError
+from bireme.launch.plan import Plan
 
-__all__ = ("make_room",)
+__all__ = ("fds_for", "make_room")
+
+_OF_A_LAUNCHER = 64
+_OF_A_PROCESS = 3
+_OF_A_HOST = 4
+
+
+def fds_for(plan: Plan) -> int:
+    """Return how many descriptors a launcher has open at most while it runs a plan.
+
+    Three for each process here and for each remote shell, one or two for each log.
+    """
+    here = sum(len(host.processes) for host in plan.hosts if host.is_here)
+    logs = 0 if plan.spec.output_dir is None else 2 * len(plan.spec.nodes())
+    return _OF_A_LAUNCHER + _OF_A_PROCESS * here + _OF_A_HOST * len(plan.hosts) + logs
 
 
 def make_room(num_fds: int) -> None:

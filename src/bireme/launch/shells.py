@@ -77,4 +77,5 @@ def explain(host: str, python: str, code: int | None, lines: list[str]) -> str:
             return f"{advice.format(host=host, python=python or sys.executable)} ({said})"
     if code == 0:
         return f"the remote shell ended without starting the agent{f' ({last})' if last else ''}"
-    return f"the remote shell ended with exit code {code}{f': {last}' if last else ''}"
+    how = "is silent" if code is None else f"ended with exit code {code}"
+    return f"the remote shell {how}{f': {last}' if last else ''}"

@@ -25,7 +25,7 @@ from bireme.launch.jobs import findable, note_of
 from bireme.launch.logs import Logs, logs_of
 from bireme.launch.parts import begin_for
 from bireme.launch.plan import HostPlan, Plan
-from bireme.launch.room import make_room
+from bireme.launch.room import fds_for, make_room
 from bireme.launch.signals import SignalInbox
 from bireme.launch.site import Listener, LocalSite, Site
 from bireme.launch.supervise import (
@@ -77,7 +77,7 @@ def run_plan(
         ConfigError: Something cannot be run here; nothing is left running.
         JobError: A host cannot do its part; nothing is left running.
     """
-    make_room(64 + 4 * (len(plan.hosts) + len(plan.processes)))
+    make_room(fds_for(plan))
     with contextlib.ExitStack() as stack:
         logs = logs_of(plan, printer.say)
         if logs is not None:
