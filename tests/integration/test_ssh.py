@@ -184,7 +184,8 @@ def test_a_host_that_hangs():
     begin_s = time.monotonic()
     run = launch("", "-np", "2", "-H", "leda:1,hang:1", "--start-timeout", "1.5")
     assert run.returncode == 2
-    assert "1 of 2 hosts are not ready after 1.5 s: hang: no answer by ssh" in run.stderr
+    # On a busy machine the other one may be late as well.
+    assert re.search(r"[12] of 2 hosts are not ready after 1.5 s: .*hang: no answer", run.stderr)
     assert time.monotonic() - begin_s < 15
 
 
