@@ -47,13 +47,13 @@ def launch(code, *options, env=None, **more):
 class Running:
     """A launcher under way; lines of its standard output can be awaited."""
 
-    def __init__(self, code, *options):
+    def __init__(self, code, *options, env=None):
         self.process = subprocess.Popen(
             command(code, *options),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=HERE,
+            env={**HERE, **(env or {})},
         )
 
     def __enter__(self):
@@ -267,9 +267,13 @@ def test_ctrl_c_twice_kills():
     wait_until_gone(started)
 
 
-def test_ctrl_c_while_hosts_get_ready():
-    with Running("", "-np", "1", "-H", "hang:1") as run:
-        time.sleep(0.5)
+def test_ctrl_c_while_hosts_get_ready(tmp_path):
+    log = tmp_path / "log"
+    with Running("", "-np", "1", "-H", "hang:1", env={"FAKE_SSH_LOG": str(log)}) as run:
+        limit_s = time.monotonic() + 20
+        while not log.exists():
+            assert time.monotonic() < limit_s
+            time.sleep(0.01)
         run.process.send_signal(signal.SIGINT)
         assert run.end()[0] == 130
 
