@@ -34,7 +34,7 @@ NUM_HOSTS = 4
 BATCH = {"vgg11": 8, "resnet18": 4}
 """Samples of each worker in one step."""
 TITLES = {"vgg11": "VGG-11", "resnet18": "ResNet-18"}
-OURS = ("dist_sync", "dist_sync, fp16", "dist_sync, 2bit")
+OURS = ("dist_sync", "dist_sync, fp16", "dist_sync, fp16 gradients", "dist_sync, 2bit")
 PEER = ("DDP", "DDP, fp16 hook", "DDP, PowerSGD hook")
 
 Seconds = dict[str, list[float]]

@@ -27,7 +27,7 @@ def test_one_request_gets_one_message():
 def test_values_are_cut_into_messages_of_about_the_bundles_size(sizes):
     replies = Replies(100)
     for index, size in enumerate(sizes):
-        replies.value((1, 7), (0, index), 1, size, f"h{index}", 1)
+        replies.value((1, 7), (0, index), 1, (f"h{index}", size, "raw"), 1)
     sent = replies.take(view=1)
     handles = [handle for send in sent for handle in send.payload]
     assert handles == [f"h{index}" for index in range(len(sizes))]

@@ -20,7 +20,7 @@ def test_values_lie_side_by_side_and_come_back(values):  # noqa: F811
     total = values.first(whole, *contribution([1.0] * 6), 1.0)
     total = values.add(whole, total, *contribution([0.0, 1.0, 2.0, 3.0, 4.0, 5.0]), 2.0)
     values.finish(whole, total, 1.0, 1.0, 1)
-    held, _ = values.read(whole)
+    held, _, _ = values.read(whole)
     held.retain()
     assert values.part(whole, []) == []
     assert [shown(values, cell) for cell in cells] == [[1.0], [3.0, 5.0], [7.0, 9.0, 11.0]]

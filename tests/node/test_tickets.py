@@ -31,3 +31,12 @@ def test_a_ticket_gives_its_result_or_raises_its_error():
     ticket.error = JobError("gone")
     with pytest.raises(JobError, match="gone"):
         ticket.value()
+
+
+@pytest.mark.parametrize("memory", [torch.float32, torch.uint8])
+def test_a_cast_value_is_widened_into_every_target(memory):
+    half = torch.tensor([9.0, 0.1, 65504.0]).half()
+    targets = [torch.zeros(2), torch.zeros(2)]
+    place = Place([target.view(memory) for target in targets])
+    place.write_cast(bytes_of(half), 2, torch.float16)
+    assert all(target.tolist() == half[1:].float().tolist() for target in targets)

@@ -56,7 +56,7 @@ def rows(ids, fill):
 
 
 def shown(values, cell):
-    held, size = values.read(cell)
+    held, size, _ = values.read(cell)
     return tensor_over(held.view, torch.float32, size // 4).tolist()
 
 
@@ -215,3 +215,95 @@ def test_what_weighs_nothing_moves_no_optimizer(values):
     assert shown(values, cell) == [1.0, 2.0, 3.0, 4.0]
     values.finish(cell, dense(values, cell, [1.0, 1.0, 1.0, 1.0]), 1.0, 1.0, 2)
     assert shown(values, cell) == [-0.5, 0.0, 0.5, 1.0]
+
+
+def cast_push(values, numbers, encoding="fp16"):
+    element = {"fp16": torch.float16, "bf16": torch.bfloat16, "raw": torch.float32}[encoding]
+    payload = raw(torch.tensor(numbers).to(element))
+    return PushEntry(1, 0, 0, len(payload), encoding), Received(payload)
+
+
+def summed(values, cell, *pushes, weights=None, merged=False):
+    total = None
+    for (entry, frame), weight in zip(pushes, weights or [1.0] * len(pushes), strict=True):
+        values.check_push(cell, entry, frame, 0)
+        if total is None:
+            total = values.first(cell, entry, frame, 0, weight)
+        elif merged:
+            total = values.merge(total, values.first(cell, entry, frame, 0, weight))
+        else:
+            total = values.add(cell, total, entry, frame, 0, weight)
+    values.finish(cell, total, 1.0, 1.0, 1)
+
+
+A = [1.0, 1e-3, 3000.25, -0.1]
+B = [2.0**-11, 2e-3, 0.5, 0.3]
+
+
+@pytest.mark.parametrize("merged", [False, True])
+@pytest.mark.parametrize(
+    ("encoding", "element"), [("fp16", torch.float16), ("bf16", torch.bfloat16)]
+)
+def test_sums_of_casts_are_rounded_once_and_answered_in_16_bits(values, encoding, element, merged):
+    cell = init(values)
+    pushes = [cast_push(values, numbers, encoding) for numbers in (A, B)]
+    summed(values, cell, *pushes, merged=merged)
+    # Each gradient is rounded by its worker, their float32 sum by the server.
+    one, two = (torch.tensor(each).to(element).float() for each in (A, B))
+    wanted = (one + two).to(element)
+    held, size, answered = values.read(cell)
+    assert (size, answered) == (8, encoding)
+    assert tensor_over(held.view, element, 4).tolist() == wanted.tolist()
+    # Whoever reads rows, or more than this answer, sees the same numbers.
+    assert cell.value.tolist() == wanted.float().tolist()
+
+
+def test_weights_count_before_the_sum_is_rounded(values):
+    cell = init(values)
+    summed(values, cell, cast_push(values, A), cast_push(values, B), weights=[0.3, 0.7])
+    one, two = (torch.tensor(each).half().float() for each in (A, B))
+    assert cell.value.tolist() == (one * 0.3 + two * 0.7).half().float().tolist()
+
+
+@pytest.mark.parametrize("merged", [False, True])
+@pytest.mark.parametrize("others", ["raw", "bf16"])
+def test_mixed_pushes_are_answered_in_full(values, others, merged):
+    cell = init(values)
+    pushes = cast_push(values, A), cast_push(values, B, others)
+    summed(values, cell, *pushes, merged=merged)
+    assert values.read(cell)[1:] == (16, "raw")
+    summed(values, cell, *reversed(pushes), merged=merged)
+    assert values.read(cell)[1:] == (16, "raw")
+
+
+def test_weights_of_an_optimizer_are_never_rounded(values):
+    cell = init(values)
+    body = to_body(OptimizerSpec("sgd", {"lr": 1.0}), {})
+    values.command(0, CommandKind.SET_OPTIMIZER, body, None)
+    summed(values, cell, cast_push(values, [2.0**-14] * 4), cast_push(values, [2.0**-14] * 4))
+    assert values.read(cell)[2] == "raw"
+    assert shown(values, cell) == [value - 2.0**-13 for value in (1.0, 2.0, 3.0, 4.0)]
+
+
+def test_a_value_that_changes_otherwise_is_answered_in_full_again(values):
+    cell = init(values)
+    summed(values, cell, cast_push(values, A))
+    kept = values.read(cell)[0]
+    kept.retain()
+    before = bytes(kept.view)
+    cell.overwrite(torch.full((4,), 0.1))
+    assert values.read(cell)[2] == "raw"
+    assert shown(values, cell) == [torch.tensor(0.1).item()] * 4
+    # What is on its way does not change.
+    assert bytes(kept.view) == before
+    summed(values, cell, cast_push(values, B))
+    assert values.read(cell)[2] == "fp16"
+    summed(values, cell, cast_push(values, B, "raw"))
+    assert values.read(cell)[2] == "raw"
+    assert shown(values, cell) == torch.tensor(B).tolist()
+
+
+def test_a_sum_beyond_the_cast_is_infinite(values):
+    cell = init(values)
+    summed(values, cell, cast_push(values, [6e4] * 4), cast_push(values, [6e4] * 4))
+    assert cell.value.tolist() == [float("inf")] * 4

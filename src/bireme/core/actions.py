@@ -128,7 +128,7 @@ class Deliver(msgspec.Struct, frozen=True, gc=False):
     """All of the payload is the values of this bunch's slots, in its order."""
 
     message: Value | None = None
-    """What it came with, when there is a ``bunch``."""
+    """What it came with, when there is a ``bunch`` or something is not encoded as ``raw``."""
 
 
 class Complete(msgspec.Struct, frozen=True, gc=False):

@@ -61,6 +61,8 @@ _ERRORS: dict[FaultCode, type[BiremeError]] = {
     FaultCode.INTERNAL: JobError,
 }
 
+_RAW = "raw"
+
 _Slot = tuple[int, int]
 
 
@@ -187,7 +189,9 @@ class Answers:
             offset += entry.payload_bytes
         call = request.call
         if found and call is not None and call.open:
-            desk.actions.append(Deliver(call.id, tuple(found), payload))
+            is_raw = all([entry.encoding == _RAW for entry in message.entries])
+            coded = None if is_raw else message
+            desk.actions.append(Deliver(call.id, tuple(found), payload, None, coded))
         if isinstance(request, PushRequest):
             self._pushed(request, [each[:2] for each in found], accepted=True)
         elif isinstance(request, PullRequest):

@@ -59,7 +59,7 @@ class Group(Slot):
             for entry in entries
         )
 
-    def entries_alone(self, size_bytes: int) -> tuple[ValueEntry, ...]:
+    def entries_alone(self, size_bytes: int, encoding: str) -> tuple[ValueEntry, ...]:
         """Return the entries of a message with the values of all members."""
         return self._entries
 

@@ -41,8 +41,8 @@ class _Bundle:
 
     def __init__(self, priority: int) -> None:
         self.priority = priority
-        self.slots: list[tuple[int, int, int, int]] = []
-        """Key, index, version and bytes of each."""
+        self.slots: list[tuple[int, int, int, int, str]] = []
+        """Key, index, version, bytes and encoding of each."""
         self.handles: list[object] = []
         self.size = 0
 
@@ -50,7 +50,8 @@ class _Bundle:
         """Return the message."""
         first = min([slot[2] for slot in self.slots])
         entries = [
-            ValueEntry(key, i, version - first, size) for key, i, version, size in self.slots
+            ValueEntry(key, i, version - first, size, encoding)
+            for key, i, version, size, encoding in self.slots
         ]
         return Value(request, view, first, tuple(entries))
 
@@ -83,8 +84,7 @@ class Replies:
         where: _Request,
         slot: tuple[int, int],
         version: int,
-        size_bytes: int,
-        handle: object,
+        read: tuple[object, int, str],
         view: int,
         priority: int = 0,
     ) -> None:
@@ -94,18 +94,18 @@ class Replies:
             where: Link and request.
             slot: Key and index.
             version: Of the value.
-            size_bytes: Its size.
-            handle: Its bytes.
+            read: Its bytes, their number and their encoding.
             view: The newest one.
             priority: Of the message, the same for all values of a request.
         """
+        handle, size_bytes, encoding = read
         bundle = self._values.get(where)
         if bundle is not None and bundle.size + size_bytes > self.bundle_bytes:
             self._send_values(where, bundle, view)
             bundle = None
         if bundle is None:
             bundle = self._values[where] = _Bundle(priority)
-        bundle.slots.append((*slot, version, size_bytes))
+        bundle.slots.append((*slot, version, size_bytes, encoding))
         bundle.handles.append(handle)
         bundle.size += size_bytes
 

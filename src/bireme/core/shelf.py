@@ -355,16 +355,16 @@ class Shelf:
         slot: Slot,
         rank: int,
         wait: PushWait,
-        shared: tuple[object, int] | None = None,
+        shared: tuple[object, int, str] | None = None,
     ) -> None:
         link, request, number, want_value, priority, is_alone = wait
         if link not in self._peers:
             return
         if want_value and is_alone and slot.ledger.pools:
-            handle, size = shared or self._values.read(slot.cell)
-            version, entries = slot.ledger.version, slot.entries_alone(size)
+            read = shared or self._values.read(slot.cell)
+            version, entries = slot.ledger.version, slot.entries_alone(*read[1:])
             message = Value(request, self._view, version, entries)
-            self._replies.whole(link, message, handle, priority)
+            self._replies.whole(link, message, read[0], priority)
         elif want_value:
             self._send_value(slot, (link, request), priority, shared)
         elif isinstance(slot, Group):
@@ -383,18 +383,18 @@ class Shelf:
         slot: Slot,
         where: tuple[int, int],
         priority: int,
-        shared: tuple[object, int] | None = None,
+        shared: tuple[object, int, str] | None = None,
     ) -> None:
-        handle, size = shared or self._values.read(slot.cell)
+        read = shared or self._values.read(slot.cell)
         if isinstance(slot, Group):
             version = slot.ledger.version
-            message = Value(where[1], self._view, version, slot.entries_alone(size))
-            self._replies.whole(where[0], message, handle, priority)
+            message = Value(where[1], self._view, version, slot.entries_alone(*read[1:]))
+            self._replies.whole(where[0], message, read[0], priority)
             return
         if not slot.ledger.pools:
             self._values.seen(slot.cell, self._peers[where[0]].rank, slot.ledger.version)
         name = (slot.key_id, slot.index)
-        self._replies.value(where, name, slot.ledger.version, size, handle, self._view, priority)
+        self._replies.value(where, name, slot.ledger.version, read, self._view, priority)
 
     def _answer_pulls(self, slot: Slot) -> None:
         visible = slot.ledger.visible

@@ -170,15 +170,21 @@ class Slot:
         """Return one of the slot's rounds, for messages."""
         return (SlotRound(self.key_id, self.index, number),)
 
-    def entries_alone(self, size_bytes: int) -> tuple[ValueEntry, ...]:
+    def entries_alone(self, size_bytes: int, encoding: str) -> tuple[ValueEntry, ...]:
         """Return the entries of a message with all that is here: the same ones in every step.
 
         Args:
             size_bytes: Of the value.
+            encoding: Of its bytes.
         """
         entries = self.value_entries
-        if entries is None or entries[0].payload_bytes != size_bytes:
-            entries = self.value_entries = (ValueEntry(self.key_id, self.index, 0, size_bytes),)
+        if (
+            entries is None
+            or entries[0].payload_bytes != size_bytes
+            or entries[0].encoding != encoding
+        ):
+            entry = ValueEntry(self.key_id, self.index, 0, size_bytes, encoding)
+            entries = self.value_entries = (entry,)
         return entries
 
     def check(

@@ -131,8 +131,11 @@ class SlotValues(Protocol):
             For each of ``partials`` its parts, one for each cell.
         """
 
-    def read(self, cell: object) -> tuple[object, int]:
-        """Return a handle of the current value's bytes (its own dtype) and their number."""
+    def read(self, cell: object) -> tuple[object, int, str]:
+        """Return a handle of the current value's bytes, their number, and their encoding.
+
+        The encoding is ``raw``, the value's own type, or one that loses nothing of this value.
+        """
 
     def read_rows(self, cell: object, payload: object, num_ids: int) -> tuple[object, int]:
         """Return a handle of some rows' bytes and their number.

@@ -227,6 +227,9 @@ class KVStore(KVStoreBase):
     ) -> None:
         """Compress what is pushed from now on; ``None`` switches compression off.
 
+        In a distributed store without an optimizer, sums of gradients that all workers cast to
+        ``fp16``, or all to ``bf16``, are rounded to that type once, and come back in it.
+
         Raises:
             ConfigError: The type or a parameter is unknown.
             UnsupportedError: This store does not compress.

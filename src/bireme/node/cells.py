@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 
+from bireme.node.encodings import HALF
 from bireme.node.memory import Held, tensor_over
 from bireme.node.partials import DensePartial, SlotShape
 from bireme.transport.base import Buffer
@@ -28,6 +29,7 @@ class Cell:
 
     __slots__ = (
         "_allocate",
+        "_coded",
         "_fresh",
         "_public",
         "_shown",
@@ -54,9 +56,15 @@ class Cell:
         self.param: torch.Tensor | None = None
         self._allocate = allocate
         self._public = self._new_memory()
+        self._coded: tuple[str, Held] | None = None
         self._fresh = True
         self._shown: DensePartial | None = None
         self._spare: DensePartial | None = None
+
+    @property
+    def coded(self) -> tuple[str, Held] | None:
+        """An encoding that loses nothing of the value, and its bytes in it, which do not change."""
+        return self._coded
 
     @property
     def value(self) -> torch.Tensor:
@@ -66,6 +74,7 @@ class Cell:
 
     def fill(self, source: torch.Tensor | None) -> None:
         """Set the first value; ``None`` means zeros."""
+        self._uncode()
         value = tensor_over(self._public.view, self.shape.dtype, self.shape.length)
         if source is None:
             value.zero_()
@@ -73,12 +82,19 @@ class Cell:
             value.copy_(source)
 
     def assign(self, total: DensePartial) -> None:
-        """Make a sum the value. The sum's memory is used up."""
+        """Make a sum the value. The sum's memory is used up.
+
+        A sum of contributions that all came in one cast to 16 bits is rounded to that type once,
+        so that it can be answered in it; what readers see does not depend on how it reaches them.
+        """
+        self._uncode()
         if self.param is not None:
             self.param.copy_(total.tensor.view_as(self.param))
             self._fresh = False
             total.free()
             return
+        if total.code is not None:
+            self._coded = (total.code, self._rounded(total))
         old = self._public
         if total.tensor.dtype is self.shape.dtype:
             self._public = total.memory
@@ -107,6 +123,7 @@ class Cell:
 
     def parameter(self) -> torch.Tensor:
         """Return the tensor that an optimizer changes in place; call ``changed`` afterwards."""
+        self._uncode()
         if self.param is None:
             param = self.value.to(self.shape.sum_dtype, copy=True)
             self.param = param.view(self.param_shape)
@@ -157,10 +174,27 @@ class Cell:
 
     def free(self) -> None:
         """Give the memory back."""
+        self._uncode()
         self._public.release()
         spare = self.take_spare()
         if spare is not None:
             spare.free()
+
+    def _rounded(self, total: DensePartial) -> Held:
+        """Round a sum to the cast of its contributions; return its bytes in that type."""
+        element = HALF[total.code or ""]
+        size_bytes = self.shape.length * element.itemsize
+        buffer = self._allocate(max(1, size_bytes))
+        held = Held(buffer.view[:size_bytes], buffer.release)
+        half = tensor_over(held.view, element, self.shape.length)
+        half.copy_(total.tensor)
+        total.tensor.copy_(half)
+        return held
+
+    def _uncode(self) -> None:
+        if self._coded is not None:
+            self._coded[1].release()
+            self._coded = None
 
     def _publish(self) -> None:
         if self._fresh or self.param is None:

@@ -12,7 +12,7 @@ from bireme.compress.base import Compressor
 from bireme.compress.factory import create
 from bireme.errors import ConfigError
 
-__all__ = ("RAW", "SUM", "decoder", "element_type", "encoding_of")
+__all__ = ("HALF", "RAW", "SUM", "decoder", "element_type", "encoding_of")
 
 RAW = "raw"
 """The slot's own element type, uncompressed."""
@@ -20,7 +20,8 @@ RAW = "raw"
 SUM = "sum"
 """Sums of raw values that a relay has made, in the type in which the server sums them."""
 
-_HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
+HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
+"""The encodings that are casts, and their element types. Sums of them are answered in them."""
 
 
 def encoding_of(compressor: Compressor) -> str:
@@ -60,4 +61,4 @@ def element_type(encoding: str) -> torch.dtype:
         >>> element_type("bf16"), element_type("1bit:0.5")
         (torch.bfloat16, torch.uint8)
     """
-    return _HALF.get(encoding.partition(":")[0], torch.uint8)
+    return HALF.get(encoding.partition(":")[0], torch.uint8)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from bireme.compress.base import Payload
-from bireme.node.encodings import RAW, SUM, decoder, element_type
+from bireme.node.encodings import HALF, RAW, SUM, decoder, element_type
 from bireme.node.memory import Held, tensor_over
 from bireme.transport.base import Buffer
 from bireme.types.choices import Layout
@@ -83,9 +83,11 @@ class DensePartial:
         memory: As many bytes as the sum has; its content does not matter.
     """
 
-    __slots__ = ("_small", "memory", "shape", "tensor")
+    __slots__ = ("_small", "code", "memory", "shape", "tensor")
 
     def __init__(self, shape: SlotShape, memory: Held) -> None:
+        self.code: str | None = None
+        """The cast in which all contributions came, if they came in one."""
         self.shape = shape
         self.memory = memory
         self.tensor = tensor_over(memory.view, shape.sum_dtype, shape.length)
@@ -111,16 +113,20 @@ class DensePartial:
     def take(self, entry: PushEntry, payload: memoryview, offset_bytes: int, weight: float) -> None:
         """Become this contribution."""
         if self._small is not None and weight == 1.0 and entry.encoding == RAW:
+            self.code = None
             self.memory.view[:] = payload[offset_bytes : offset_bytes + self.shape.size_bytes]
             return
+        self.code = entry.encoding if entry.encoding in HALF else None
         self._fold(entry, payload, offset_bytes, weight, accumulate=False)
 
     def add(self, entry: PushEntry, payload: memoryview, offset_bytes: int, weight: float) -> None:
         """Add this contribution."""
         small, shape = self._small, self.shape
         if small is not None and weight == 1.0 and entry.encoding == RAW:
+            self.code = None
             small += np.frombuffer(payload, shape.small_as, shape.length, offset_bytes)
             return
+        self.code = self.code if self.code == entry.encoding else None
         self._fold(entry, payload, offset_bytes, weight, accumulate=True)
 
     def _fold(

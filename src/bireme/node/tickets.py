@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from bireme.node.memory import address_of, bytes_of
+from bireme.node.memory import address_of, bytes_of, tensor_over
 
 if TYPE_CHECKING:
     from bireme.errors import BiremeError
@@ -43,6 +43,12 @@ class Place:
             source = payload[offset_bytes : offset_bytes + memory.nbytes]
             if memory and address_of(source) != target.data_ptr():
                 memory[:] = source
+
+    def write_cast(self, payload: memoryview, offset_bytes: int, element: torch.dtype) -> None:
+        """Write a float32 value that came in another type, whose numbers are exact in it."""
+        for target in self.targets:
+            numbers = target.view(torch.float32)
+            numbers.copy_(tensor_over(payload, element, len(numbers), offset_bytes))
 
 
 class Ticket:

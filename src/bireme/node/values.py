@@ -159,6 +159,9 @@ class TorchSlotValues:
         if isinstance(one, RowsPartial):
             one, two = two, one
         dense = cast("DensePartial", one)
+        dense.code = (
+            dense.code if isinstance(two, DensePartial) and dense.code == two.code else None
+        )
         if isinstance(two, RowsPartial):
             two.add_to(dense.tensor)
         else:
@@ -219,10 +222,14 @@ class TorchSlotValues:
         parts = cast("JoinedCell", cell).part(cast("Sequence[DensePartial]", partials))
         return cast("list[list[object]]", parts)
 
-    def read(self, cell: object) -> tuple[object, int]:
-        """Return a handle of the current value's bytes and their number."""
-        held = cast("Cell", cell).read()
-        return held, held.view.nbytes
+    def read(self, cell: object) -> tuple[object, int, str]:
+        """Return a handle of the current value's bytes, their number and their encoding."""
+        slot = cast("Cell", cell)
+        coded = slot.coded
+        if coded is not None:
+            return coded[1], coded[1].view.nbytes, coded[0]
+        held = slot.read()
+        return held, held.view.nbytes, RAW
 
     def read_rows(self, cell: object, payload: object, num_ids: int) -> tuple[object, int]:
         """Return a handle of some rows' bytes and their number."""

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import cast
 
+import torch
+
 from bireme.core import actions as act
 from bireme.core import calls
 from bireme.core.bunches import Bunch
@@ -13,6 +15,7 @@ from bireme.core.calls import Call
 from bireme.core.worker import WorkerCore
 from bireme.errors import BiremeError, JobAborted, RemoteProtocolError, StateError
 from bireme.node.egress import Egress
+from bireme.node.encodings import HALF
 from bireme.node.interrupts import Shield
 from bireme.node.landing import Landing
 from bireme.node.memory import Held
@@ -379,8 +382,13 @@ class WorkerClient:
         view = memoryview(b"") if payload is None else payload.payload
         if action.bunch is not None:
             cast("Landing", ticket.places).take(action.bunch, view)
+        coded = {} if action.message is None else _casts(action.message)
         for key_id, index, _version, offset_bytes, _size_bytes in action.entries:
-            ticket.places[key_id, index].write(view, offset_bytes)
+            place, element = ticket.places[key_id, index], coded.get((key_id, index))
+            if element is None:
+                place.write(view, offset_bytes)
+            else:
+                place.write_cast(view, offset_bytes, element)
 
     def completed(self, action: act.Complete) -> None:
         """Note a call's result; called by the runtime."""
@@ -433,6 +441,15 @@ def _exchange(
         priority=priority,
         bunches=tuple(bunches),
     )
+
+
+def _casts(message: Value) -> dict[Slot, torch.dtype]:
+    """Return the element types of the values that did not come in their own."""
+    return {
+        (entry.key_id, entry.index): HALF[entry.encoding]
+        for entry in message.entries
+        if entry.encoding in HALF
+    }
 
 
 def _copied(answer: object) -> object:

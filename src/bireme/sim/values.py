@@ -207,12 +207,12 @@ class FloatValues:
         self.num_partials += len(partials) * (len(cell.members) - 1)
         return [list(cell.cut(partial)) for partial in partials]
 
-    def read(self, cell: object) -> tuple[bytes, int]:
+    def read(self, cell: object) -> tuple[bytes, int, str]:
         """Return the packed value."""
         assert isinstance(cell, Cell)
         if cell.packed is None:
             cell.packed = pack(cell.value)
-        return cell.packed, len(cell.packed)
+        return cell.packed, len(cell.packed), "raw"
 
     def read_rows(self, cell: object, payload: object, num_ids: int) -> tuple[bytes, int]:
         """Return the packed rows."""

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, cast
 
 from bireme.core.values import Answer, SlotValues
 from bireme.errors import ConfigError, UnsupportedError
+from bireme.node.encodings import RAW
 from bireme.node.memory import Held
 from bireme.node.tables.cell import DTYPES, TableCell
 from bireme.node.tables.files import TableFiles
@@ -118,10 +119,10 @@ class WithTables:
         else:
             self._others.finish(cell, total, numerator, denominator, version)
 
-    def read(self, cell: object) -> tuple[object, int]:
+    def read(self, cell: object) -> tuple[object, int, str]:
         """Return a handle of the current value's bytes; of a table, which has no end, none."""
         if type(cell) is TableCell:
-            return Held(memoryview(b"")), 0
+            return Held(memoryview(b"")), 0, RAW
         return self._others.read(cell)
 
     def read_rows(self, cell: object, payload: object, num_ids: int) -> tuple[object, int]:
