@@ -19,6 +19,8 @@ IN_PROCESS = (
     "device",
     "local_allreduce_device",
     "nccl",
+    "allreduce",
+    "horovod",
 )
 """They take updaters."""
 

@@ -6,7 +6,7 @@ from bireme import kvstore
 from bireme.errors import ConfigError, UnsupportedError
 from bireme.kvstore import KVStoreBase
 
-COMING = ("allreduce", "byteps", "horovod")
+COMING = ("byteps",)
 DIST = (
     "dist",
     "dist_sync",

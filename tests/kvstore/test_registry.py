@@ -4,6 +4,7 @@ from bireme.errors import ConfigError
 from bireme.kvstore import KVStoreBase
 from bireme.kvstore.dist.options import DIST_TYPES
 from bireme.kvstore.factory import _CLASSES
+from bireme.kvstore.peers import ALLREDUCE_TYPES
 from bireme.kvstore.registry import BUILT_IN, Registry, is_coming
 
 
@@ -20,11 +21,12 @@ class Plain(KVStoreBase):
 
 
 def test_reserved_names_are_the_ones_that_create_serves():
-    assert set(BUILT_IN) == {*_CLASSES, *DIST_TYPES}
+    assert set(BUILT_IN) == {*_CLASSES, *DIST_TYPES, *ALLREDUCE_TYPES}
 
 
 @pytest.mark.parametrize(
-    ("name", "coming"), [("allreduce", True), ("dist_bounded", False), ("dist_sync", False)]
+    ("name", "coming"),
+    [("allreduce", False), ("byteps", True), ("dist_bounded", False), ("dist_sync", False)],
 )
 def test_is_coming(name, coming):
     assert is_coming(name) is coming

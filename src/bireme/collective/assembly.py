@@ -25,9 +25,13 @@ class Assembly:
 
     Every meeting has a number of its own in all keys, so that nothing of an earlier one is read.
     The store is kept between meetings: rank 0 serves it as long as its process lives.
+
+    Args:
+        name: Tells the meetings of one part of a program from those of another.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "ranks") -> None:
+        self._name = name
         self._stores: dict[MeetingPoint, Store] = {}
         self._epochs: dict[str, int] = {}
 
@@ -73,7 +77,7 @@ class Assembly:
             self._stores[place.meeting] = _open(place, place.meeting, timeout_s)
         who = "all" if len(chosen) == place.size else "-".join(map(str, chosen))
         epoch = self._epochs[who] = self._epochs.get(who, 0) + 1
-        store = PrefixStore(f"bireme/{who}/{epoch}", self._stores[place.meeting])
+        store = PrefixStore(f"bireme/{self._name}/{who}/{epoch}", self._stores[place.meeting])
         store.set_timeout(timedelta(seconds=timeout_s))
         return store
 

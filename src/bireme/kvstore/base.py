@@ -127,6 +127,11 @@ class KVStore(KVStoreBase):
         return False
 
     @property
+    def updates_elsewhere(self) -> bool:
+        """Whether an optimizer in the store runs on other machines' time, as on servers."""
+        return self.spans_processes
+
+    @property
     def timeline(self) -> Timeline | None:
         """Where to record what happens when, or ``None``."""
         return None

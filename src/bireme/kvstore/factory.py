@@ -11,6 +11,7 @@ from bireme.kvstore.device import DeviceStore
 from bireme.kvstore.dist.launched import Launched
 from bireme.kvstore.dist.options import DIST_TYPES
 from bireme.kvstore.local import LocalStore
+from bireme.kvstore.peers import ALLREDUCE_TYPES, Peers
 from bireme.kvstore.registry import BUILT_IN, PLUGINS, is_coming
 
 __all__ = ("create", "run_role")
@@ -33,6 +34,8 @@ _BuiltIn: TypeAlias = Literal[
     "dist_bounded_device",
     "dist_local",
     "dist_local_device",
+    "allreduce",
+    "horovod",
 ]
 
 _CLASSES: Mapping[str, type[LocalStore] | type[DeviceStore]] = {
@@ -46,6 +49,7 @@ _CLASSES: Mapping[str, type[LocalStore] | type[DeviceStore]] = {
 
 # A process has one place in the job that it was launched for.
 _LAUNCHED = Launched()
+_PEERS = Peers()
 
 
 @overload
@@ -64,11 +68,15 @@ def create(name: str | None = None, **options: object) -> KVStoreBase:
     In a process that was launched as server or scheduler, it serves until the job ends and then
     leaves by ``SystemExit``, so that one script serves all roles.
 
+    An ``allreduce`` store takes its rank from any launcher's environment (``bireme run -np``,
+    ``torchrun``, ``mpirun``, ``srun``, ``horovodrun``); without one it is alone.
+
     Args:
         name: Its type, in any case: ``local`` (also ``local_update_cpu``,
             ``local_allreduce_cpu``), ``device`` (also ``local_allreduce_device``, ``nccl``),
             ``dist_sync`` (also ``dist``), ``dist_async``, ``dist_bounded``, ``dist_local``,
-            their ``_device`` forms, or that of a registered plug-in. ``None`` takes
+            their ``_device`` forms, ``allreduce`` (also ``horovod``), or that of a registered
+            plug-in. ``None`` takes
             ``BIREME_KVSTORE``, else ``local``.
         options: ``staleness`` of a ``dist_bounded`` store: how many rounds a worker may be ahead
             of the slowest, >= 0; by default the job's (``BIREME_STALENESS``, else 2).
@@ -96,6 +104,8 @@ def create(name: str | None = None, **options: object) -> KVStoreBase:
         return _made(plugin, kind, options)
     if kind in DIST_TYPES:
         return _LAUNCHED.create(kind, os.environ, options)
+    if kind in ALLREDUCE_TYPES:
+        return _PEERS.create(kind, os.environ, options)
     if options and kind in BUILT_IN:
         raise ConfigError(f"a {kind!r} store takes no options, got {', '.join(options)}")
     if kind in _CLASSES:

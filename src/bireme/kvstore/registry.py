@@ -26,17 +26,19 @@ BUILT_IN = (
     "dist_bounded_device",
     "dist_local",
     "dist_local_device",
+    "allreduce",
+    "horovod",
 )
 """Types that work in this version."""
 
-_COMING = ("allreduce", "byteps", "horovod")
+_COMING = ("byteps",)
 
 
 def is_coming(name: str) -> bool:
     """Return whether ``name`` is a store type of a later version.
 
     Example:
-        >>> is_coming("allreduce"), is_coming("dist_sync")
+        >>> is_coming("byteps"), is_coming("dist_sync")
         (True, False)
     """
     return name in _COMING

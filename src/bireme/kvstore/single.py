@@ -315,7 +315,7 @@ class SingleProcessStore(KVStore):
             if not push.row_sparse:
                 jobs.append(Sum(entry.key, push.values, [entry.value]))
                 continue
-            total = sum_rows(push.values, entry.value.device)
+            total = self._total_rows(push)
             if entry.layout.row_sparse:
                 entry.value = total
             else:
@@ -323,12 +323,16 @@ class SingleProcessStore(KVStore):
         if jobs:
             self._adder.run(jobs)
 
+    def _total_rows(self, push: Push[Entry]) -> torch.Tensor:
+        """Return the sum of row-sparse values, where the key lives."""
+        return sum_rows(push.values, push.entry.value.device)
+
     def _merged(self, pushes: Sequence[Push[Entry]]) -> list[Update]:
         jobs, updates = [], []
         for push in pushes:
             entry = push.entry
             if push.row_sparse:
-                merged = sum_rows(push.values, entry.value.device)
+                merged = self._total_rows(push)
             else:
                 merged = entry.merge_buffer()
                 jobs.append(Sum(entry.key, push.values, [merged]))

@@ -221,7 +221,7 @@ def _updates_on_store(
         wanted = True
     if wanted:
         check_runs_in_store(optimizer, store)
-    if wanted is not None or not (isinstance(store, KVStore) and store.spans_processes):
+    if wanted is not None or not (isinstance(store, KVStore) and store.updates_elsewhere):
         return bool(wanted)
     try:
         check_runs_in_store(optimizer, store)
