@@ -40,7 +40,7 @@ def on_ranks(size, action):
 def started(size, **settings):
     """Yield the engines of a job, and close them."""
     store = HashStore()
-    chosen = CollectiveSettings(start_timeout_s=LIMIT_S, cpu_backend="gloo", **settings)
+    chosen = CollectiveSettings(**{"start_timeout_s": LIMIT_S, "cpu_backend": "gloo", **settings})
 
     def begin(rank):
         place = Topology.on_one_machine(rank, size)

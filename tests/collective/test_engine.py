@@ -21,15 +21,18 @@ from bireme.types import ReduceOp
 SUM = ReduceOp.SUM
 
 
-@pytest.fixture(scope="module")
-def pair():
-    with started(2) as engines:
+BACKENDS = ["gloo", "bireme"]
+
+
+@pytest.fixture(scope="module", params=BACKENDS)
+def pair(request):
+    with started(2, cpu_backend=request.param) as engines:
         yield engines
 
 
-@pytest.fixture(scope="module")
-def trio():
-    with started(3) as engines:
+@pytest.fixture(scope="module", params=BACKENDS)
+def trio(request):
+    with started(3, cpu_backend=request.param) as engines:
         yield engines
 
 

@@ -1,5 +1,7 @@
 """The allreduce store of several workers: sums over them, copies that stay equal."""
 
+import copy
+
 import pytest
 import torch
 from tests.collective.ranks import on_ranks, started
@@ -160,16 +162,14 @@ def test_a_lost_worker_is_an_error():
         store.close()
 
 
-def model():
-    torch.manual_seed(3)
-    return torch.nn.Sequential(
-        torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3)
-    ).double()
+# Made once: threads that seed torch's generator disturb each other.
+torch.manual_seed(3)
+MODEL = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3)).double()
 
 
 def train(make, batches, kvstore, **options):
     """Return the parameters after a step on each batch."""
-    net = model()
+    net = copy.deepcopy(MODEL)
     trainer = bireme.Trainer(net, make(net.parameters()), kvstore=kvstore, **options)
     for inputs, targets in batches:
         trainer.zero_grad()

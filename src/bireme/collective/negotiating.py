@@ -174,7 +174,7 @@ class Negotiation:
 
     def _reported(self, rank: int, report: Report) -> None:
         event = Reported(rank, report)
-        if report.failure and report.fault is Fault.BROKEN:
+        if report.failure:
             self._suspected.append((time.monotonic() + _SUSPICION_S, event))
         else:
             self._feed(event)

@@ -80,6 +80,11 @@ class BiremeProcessGroup(_Base):  # type: ignore[misc]
         self._name = self._description = ""
         self._ending = weakref.finalize(self, _end, self._lane, exchange, self._messages)
 
+    @property
+    def exchange(self) -> Exchange:
+        """What carries the operations out."""
+        return self._exchange
+
     def getBackendName(self) -> str:
         """Return the backend's name."""
         return "bireme"

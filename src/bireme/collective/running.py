@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
+from bireme.collective.bank_plane import best_for_cpu, make_plane
 from bireme.collective.base import GLOBAL_SET
 from bireme.collective.execution import Execution
-from bireme.collective.planes import Plane, TorchPlane
+from bireme.collective.planes import Plane
 from bireme.collective.submissions import Piece
 from bireme.core.negotiation.fusion import Bucket
 from bireme.core.negotiation.member import Execute, Fail, Member, Order, Settle, Stop
@@ -201,10 +202,10 @@ class Runner:
         if plane is None:
             settings = self._settings
             is_cuda = device == "cuda"
-            backend = settings.cuda_backend if is_cuda else (settings.cpu_backend or "gloo")
+            backend = settings.cuda_backend if is_cuda else settings.cpu_backend
             store = PrefixStore(f"set/{process_set}/{device}", self._store)
-            plane = TorchPlane(
-                backend,
+            plane = make_plane(
+                backend or best_for_cpu(),
                 store,
                 ranks.index(self._rank),
                 len(ranks),
