@@ -12,6 +12,7 @@ from bireme.errors import BiremeError
 from bireme.launch.agent import serve
 from bireme.launch.command import add_run_command, run, with_job_file
 from bireme.launch.doctor import add_doctor_command, examine
+from bireme.launch.jobcommand import act_on_job, add_job_command
 from bireme.launch.launchpy import add_launch_command, as_run_arguments, notices_of_launch
 from bireme.launch.muster import call
 from bireme.launch.timeline import add_timeline_command, join
@@ -50,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"bireme {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     add_doctor_command(commands).set_defaults(run=_doctor)
+    add_job_command(commands).set_defaults(run=_job)
     run_parser = add_run_command(commands)
     run_parser.set_defaults(run=_run, parser=run_parser)
     add_launch_command(commands).set_defaults(run=_launch)
@@ -73,6 +75,10 @@ def _launch(options: argparse.Namespace) -> int:
     for line in notices_of_launch(options):
         print(f"bireme: {line}", file=sys.stderr)
     return main(["run", *as_run_arguments(options, os.environ)])
+
+
+def _job(options: argparse.Namespace) -> int:
+    return act_on_job(options, os.environ, print)
 
 
 def _doctor(options: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from bireme.launch.command import add_run_command, job_spec
 
 @pytest.mark.parametrize("name", JOBS)
 def test_the_same_job_is_read_again(name):
-    spec = replace(JOBS[name], workdir="/")
+    spec = replace(JOBS[name], workdir="/", grace_s=30.0)
     parser = argparse.ArgumentParser()
     add_run_command(parser.add_subparsers(dest="command"))
     words = run_again(spec, "slurm", "python")
@@ -20,7 +20,14 @@ def test_the_same_job_is_read_again(name):
     again = job_spec(options, env)
     for field in ("command", "num_workers", "num_servers", "settings", "env", "server_env"):
         assert getattr(again, field) == getattr(spec, field), field
-    for field in ("worker_env", "workdir", "output_dir", "max_restarts", "launch_timeout_s"):
+    for field in (
+        "worker_env",
+        "workdir",
+        "output_dir",
+        "max_restarts",
+        "launch_timeout_s",
+        "grace_s",
+    ):
         assert getattr(again, field) == getattr(spec, field), field
 
 

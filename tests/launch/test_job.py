@@ -40,6 +40,7 @@ def test_what_is_inherited_and_kept_is_not_shown():
         ({"num_servers": -1}, "num_servers must be >= 0 and <= 1048576, got -1"),
         ({"num_workers": 10**9}, "got 1000000000"),
         ({"max_restarts": -1}, "max_restarts must be >= 0"),
+        ({"grace_s": 0.0}, "grace_s must be > 0"),
         ({"launch_timeout_s": 0.0}, "launch_timeout_s must be > 0"),
         ({"launch_timeout_s": float("nan")}, "launch_timeout_s must be > 0"),
         (

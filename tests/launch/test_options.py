@@ -42,7 +42,8 @@ PINNED = """
 --mpi-args --mpi-flavour --mpi-program --mpi-python --sge-args --sge-array --sge-detach --sge-pe
 --sge-python --slurm-args --slurm-detach --slurm-nodes --slurm-python
 --ssh-args --ssh-program --ssh-python --staleness --start-timeout --workdir
--cb --check-build --config --config-file --cores --gpus --job-name --log-level --memory --mpi
+-cb --check-build --config --config-file --cores --gpus --grace-period --job-name --log-level
+--memory --mpi
 --network-interface --network-interfaces --output-filename --prefix-output-with-timestamp
 -prefix-timestamp --queue --sync-dir --time -v --version --verbose
 """

@@ -1,5 +1,7 @@
 """One loop for any number of hosts; here with sites that only pretend."""
 
+import platform
+
 import pytest
 from tests.launch.goldens import job
 
@@ -42,7 +44,7 @@ class Pretender:
                 self,
                 Ready(
                     version=__version__,
-                    python="3",
+                    python=self.world.python,
                     hostname=self.name,
                     address=f"10.0.0.{index % 250}",
                     scheduler_port=9091 if self.host.has_scheduler else 0,
@@ -85,6 +87,7 @@ class World:
         self.opening = self.most_opening = 0
         self.waiting, self.signals = [], []
         self.meetings, self.closed = set(), set()
+        self.python = platform.python_version()
         self.slow, self.broken, self.vanishing, self.exits = (), (), (), {}
         vars(self).update(more)
         self.said, self.printed = [], []
@@ -125,6 +128,12 @@ def test_two_thousand_hosts_get_ready_64_at_a_time():
     assert world.run() == 0
     assert world.most_opening == 64
     assert len(world.closed) == 2000
+
+
+def test_a_host_with_another_python():
+    world = World(2, python="2.7.18")
+    assert world.run() == 0
+    assert world.said[0] == f"h0 has Python 2.7.18, and {platform.python_version()} is here"
 
 
 def test_a_host_that_cannot():

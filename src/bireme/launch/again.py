@@ -8,14 +8,13 @@ from collections.abc import Iterator, Mapping
 
 from bireme.errors import ConfigError
 from bireme.launch.environment import forwarded
-from bireme.launch.job import JobSpec
+from bireme.launch.job import GRACE_S, LAUNCH_TIMEOUT_S, JobSpec
 from bireme.settings import NodeSettings
 from bireme.settings.variables import variables
 
 __all__ = ("run_again", "variables_again")
 
 _MADE_ANEW = ("job", "secret")
-_USUAL_LIMIT_S = 60.0
 
 
 def run_again(spec: JobSpec, launcher: str, python: str) -> tuple[str, ...]:
@@ -50,7 +49,9 @@ def _flags(spec: JobSpec) -> Iterator[str]:
             yield from (flag, text)
     if spec.max_restarts != 3:
         yield from ("--max-restarts", str(spec.max_restarts))
-    if spec.launch_timeout_s != _USUAL_LIMIT_S:
+    if spec.grace_s != GRACE_S:
+        yield from ("--grace-period", f"{spec.grace_s:g}")
+    if spec.launch_timeout_s != LAUNCH_TIMEOUT_S:
         yield from ("--start-timeout", f"{spec.launch_timeout_s:g}")
     for flag, env in (
         ("--env", spec.env),

@@ -48,7 +48,6 @@ __all__ = ("Agent", "serve")
 
 _READ_BYTES = 256 << 10
 _PULSE_S = 5.0
-_GRACE_S = 5.0
 _MOST_WAITING_BYTES = 4 << 20
 _POLL_S = 0.1
 
@@ -186,9 +185,9 @@ class Agent:
         if self._in_fd in self._selector.get_map():
             self._selector.unregister(self._in_fd)
         self._site.signal(tuple(crew.nodes), signal.SIGTERM)
-        limit_s = time.monotonic() + _GRACE_S
+        limit_s = time.monotonic() + self._site.grace_s
         while crew.nodes and time.monotonic() < limit_s:
-            self._step(min(_POLL_S, _GRACE_S))
+            self._step(_POLL_S)
 
     def _last_words(self) -> None:
         """Let the launcher read what still waits, if it does within a moment."""

@@ -171,6 +171,7 @@ def job_spec(options: argparse.Namespace, env: Mapping[str, str]) -> JobSpec:
         sync_dir=options.sync_dir,
         output_dir=options.output_dir or options.output_filename,
         output_by_rank=options.output_filename is not None,
+        grace_s=options.grace_period,
         max_restarts=options.max_restarts,
         launch_timeout_s=_launch_timeout_s(options, env),
     )

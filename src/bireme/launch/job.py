@@ -13,12 +13,15 @@ from bireme.settings import JobSettings
 from bireme.types.choices import DeathPolicy
 from bireme.types.nodes import SCHEDULER, NodeId, Role, server, worker
 
-__all__ = ("LAUNCH_TIMEOUT_S", "JobSpec", "Resources")
+__all__ = ("GRACE_S", "LAUNCH_TIMEOUT_S", "JobSpec", "Resources")
 
 _MOST = 1 << 20
 
 LAUNCH_TIMEOUT_S = 60.0
 """How long every host may take where nobody says otherwise."""
+
+GRACE_S = 5.0
+"""How long processes have after SIGTERM where nobody says otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +100,9 @@ class JobSpec:
     node."""
     launch_timeout_s: float = LAUNCH_TIMEOUT_S
     """How long every host may take until its processes can start."""
+    grace_s: float = GRACE_S
+    """How long processes have after SIGTERM, as when a cluster takes the machine away, until they
+    are killed."""
     max_restarts: int = 3
     """How often each worker is started again when the policy for deaths is ``wait``."""
 
@@ -107,8 +113,9 @@ class JobSpec:
             value = getattr(self, name)
             if not low <= value <= _MOST:
                 raise ConfigError(f"{name} must be >= {low} and <= {_MOST}, got {value}")
-        if not self.launch_timeout_s > 0:
-            raise ConfigError(f"launch_timeout_s must be > 0, got {self.launch_timeout_s}")
+        for name in ("launch_timeout_s", "grace_s"):
+            if not 0 < getattr(self, name) < _MOST:
+                raise ConfigError(f"{name} must be > 0 and < {_MOST}, got {getattr(self, name)}")
         if not self.num_servers:
             self._check_without_servers()
         taken = {*self.env, *self.server_env, *self.worker_env} & identity_variables()

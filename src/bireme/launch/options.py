@@ -4,11 +4,12 @@ import argparse
 import re
 
 from bireme.launch.horovodrun import add_horovodrun_options
+from bireme.launch.job import GRACE_S
 from bireme.launch.registry import BACKENDS, find_backend
 from bireme.types.choices import DeathPolicy
 from bireme.version import __version__
 
-__all__ = ("LOG_LEVELS", "add_options", "duration_s", "size_bytes")
+__all__ = ("LOG_LEVELS", "add_backend_options", "add_options", "duration_s", "size_bytes")
 
 
 LOG_LEVELS = {
@@ -34,6 +35,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _add_resources(parser)
     _add_behaviour(parser)
     add_horovodrun_options(parser)
+    add_backend_options(parser)
+
+
+def add_backend_options(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of every backend, each in a group of its own."""
     for name in BACKENDS:
         group = parser.add_argument_group(f"launcher {name}", find_backend(name).summary)
         find_backend(name).add_options(group)  # type: ignore[arg-type]
@@ -259,6 +265,13 @@ def _add_behaviour(parser: argparse.ArgumentParser) -> None:
         default=3,
         metavar="N",
         help="with --on-worker-death wait: starts of one worker after its first (default: 3)",
+    )
+    parser.add_argument(
+        "--grace-period",
+        type=float,
+        default=GRACE_S,
+        metavar="S",
+        help="seconds that processes have after SIGTERM until they are killed (default: 5)",
     )
     parser.add_argument(
         "--start-timeout",

@@ -28,6 +28,7 @@ def begin_for(plan: Plan, host: HostPlan) -> Begin:
         has_store=host.has_store,
         address=spec.scheduler_host if host.has_scheduler else "",
         peer=_peer(plan, host),
+        grace_s=spec.grace_s,
         sync_dir="" if host.is_here else spec.sync_dir,
         is_open=spec.node_fields.get("security") is Security.OFF,
         threads=spec.resources.cores,

@@ -109,6 +109,7 @@ class LocalSite:
         reached_at: str = "",
     ) -> None:
         self.name = begin.host
+        self.grace_s = begin.grace_s
         self.crew: Crew | None = None
         self._begin = begin
         self._starts = {start.node: start for start in begin.starts}

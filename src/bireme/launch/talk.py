@@ -70,6 +70,8 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True, tag="begin"):
     """Another host of the job; empty where there is none, and loopback is enough."""
     is_open: bool
     """Whether the job's links ask for no proof, so that nobody may listen everywhere."""
+    grace_s: float = 5.0
+    """How long processes have after SIGTERM when the launcher is gone."""
     sync_dir: str = ""
     """Where files that follow are unpacked before anything else; processes then start there."""
     threads: int

@@ -7,6 +7,7 @@ One loop for one machine and for a thousand. What to do when something ends is d
 
 import contextlib
 import os
+import platform
 import selectors
 import signal
 import time
@@ -71,7 +72,7 @@ def run_plan(
         plan: What to start where.
         printer: Where output goes.
         elsewhere: How to reach other hosts; not needed where there are none.
-        limits: How long to wait for what when the job ends.
+        limits: How long to wait for what when the job ends; the job's grace period by default.
 
     Raises:
         ConfigError: Something cannot be run here; nothing is left running.
@@ -82,7 +83,8 @@ def run_plan(
         logs = logs_of(plan, printer.say)
         if logs is not None:
             stack.enter_context(logs)
-        watch = stack.enter_context(_Watch(plan, printer, elsewhere, logs, limits or Limits()))
+        limits = limits or Limits(grace_s=plan.spec.grace_s)
+        watch = stack.enter_context(_Watch(plan, printer, elsewhere, logs, limits))
         if plan.spec.sync_dir and not plan.is_local:
             watch.bring(stack.enter_context(archive_of(Path(plan.spec.workdir))))
         stopped = watch.get_ready()
@@ -221,6 +223,10 @@ class _Watch:
     def ready(self, site: Site, ready: Ready) -> None:
         """Note that a host is ready."""
         self._ready[site] = ready
+        if _minor(ready.python) != _minor(platform.python_version()):
+            self._say(
+                f"{site.name} has Python {ready.python}, and {platform.python_version()} is here"
+            )
 
     def lines(self, node: NodeId, lines: list[str], is_error: bool) -> None:
         """Keep and print what a process has printed."""
@@ -317,6 +323,10 @@ class _Watch:
             f"{self._plan.spec.launch_timeout_s:g} s: {shown}{more}; raise --start-timeout if they "
             "are only slow"
         )
+
+
+def _minor(version: str) -> list[str]:
+    return version.split(".")[:2]
 
 
 def _failures(lost: dict[Site, str]) -> str:
