@@ -9,11 +9,14 @@ from tests.scenarios.jobs import (
     run_job,
 )
 
-from bireme.sim.disturbance import Disturbance, Trouble
+from bireme.errors import WaitTimeout
+from bireme.sim.cluster import Cluster
+from bireme.sim.disturbance import Disturbance, Trouble, disturb
 from bireme.sim.network import Faults
 from bireme.sim.training import Training
 from bireme.types.choices import Consistency
 from bireme.types.nodes import worker
+from bireme.wire.messages import JobConfig
 
 QUICK = (Phase.explicit, Phase.reuse, Phase.generate)
 
@@ -141,3 +144,37 @@ def test_a_relay_that_ends_amid_rounds_loses_nothing(at_s):
     cluster = relayed_job(training, 4, faults=faults, plan=plan)
     check_ended_well(cluster)
     check_like_reference(cluster, training)
+
+
+def frozen_job(*, timeout_s, thaw_s):
+    """Run a job of two machines in which W[1] stops amid its steps for a while."""
+    training = Training(num_steps=30, timeout_s=timeout_s)
+    config = JobConfig(4, 3, 4, slice_bytes=16, heartbeat_timeout_s=300.0, resend_timeout_s=1.0)
+    cluster = Cluster(
+        config, training, workers_per_host=2, faults=Faults(least_delay_s=0.001, most_delay_s=0.01)
+    )
+    disturb(
+        cluster,
+        [
+            Disturbance(0.6, Trouble.FREEZE, worker(1)),
+            Disturbance(thaw_s, Trouble.THAW, worker(1)),
+        ],
+    )
+    cluster.run(500.0)
+    return cluster, training
+
+
+def test_a_push_that_waited_long_for_a_neighbour_goes_alone():
+    cluster, training = frozen_job(timeout_s=60.0, thaw_s=25.0)
+    check_ended_well(cluster)
+    check_like_reference(cluster, training)
+    texts = [each.text for each in cluster.processes[worker(0)].relay.log]
+    assert any("it waited for 10 s" in text for text in texts)
+
+
+def test_an_error_says_for_whom_a_relay_waits():
+    cluster, _ = frozen_job(timeout_s=3.0, thaw_s=60.0)
+    error = cluster.user(0).error
+    assert isinstance(error, WaitTimeout)
+    assert "the relay of this machine waits in round" in str(error)
+    assert "W[1] missing" in str(error)
