@@ -309,6 +309,24 @@ def test_a_sink_names_where_payloads_go(pair: Pair) -> None:
     assert bytes(second.payload) == b"other"
 
 
+def test_payloads_are_kept_where_nobody_else_sees_them(pair: Pair) -> None:
+    source = os.urandom(200_000)
+    pair.here.send(frame_of(source, 1))
+    pair.server.until(lambda: bool(pair.server.arrived()))
+    (frame,) = pair.server.arrived()
+    kept = frame.adopt()
+    if kept is None:
+        assert bytes(frame.payload) == source
+    else:
+        assert pair.there.statistics().unreleased_bytes == 0
+        frame.release()
+        pair.here.send(frame_of(bytes(200_000), 2))
+        pair.server.until(lambda: len(pair.server.arrived()) == 2)
+        assert bytes(kept.view) == source
+        kept.view[:4] = b"mine"
+        kept.release()
+
+
 def test_credit_bounds_what_the_receiver_holds(world: World) -> None:
     pair = pair_of(world, server={"window_bytes": MIB}, client={})
     for number in range(100):

@@ -1,3 +1,5 @@
+import weakref
+
 import torch
 
 from bireme.core.bunches import Bunch
@@ -38,3 +40,14 @@ def test_slots_that_come_one_by_one_have_places():
     assert (len(there), list(there)) == (3, [(0, 0), (1, 0), (2, 0)])
     there[1, 0].write(raw(9.0, 6.0, 7.0), 4)
     assert tensors[1].tolist() == [6.0, 7.0]
+
+
+def test_what_is_still_on_its_way_keeps_its_tensors():
+    tensors, _, _, there = landing()
+    gone = weakref.ref(tensors[2])
+    target = there.direct((2, 0), 4)
+    del tensors, there
+    assert gone() is not None
+    target[:] = raw(5.0)
+    del target
+    assert gone() is None

@@ -7,11 +7,28 @@ from bireme.errors import BiremeError, ConfigError, StateError, UnsupportedError
 from bireme.node.memory import tensor_over
 from bireme.node.pieces import pack, unpack
 from bireme.node.values import TorchSlotValues
+from bireme.transport.base import ReceivedFrame
 from bireme.types.choices import Consistency, Layout
 from bireme.types.dtypes import DType
 from bireme.update import OptimizerSpec, to_body
 from bireme.update import states as files
 from bireme.wire.messages import CommandKind, InitEntry, PushEntry
+
+
+class Adoptable(ReceivedFrame):
+    """A frame whose payload is its receiver's alone."""
+
+    def __init__(self, payload):
+        memory = memoryview(bytearray(payload))
+        super().__init__(b"", memory, lambda _: None, lambda _: Kept(memory))
+
+
+class Kept:
+    def __init__(self, view):
+        self.view = view
+
+    def release(self):
+        pass
 
 
 class Received:
@@ -307,3 +324,23 @@ def test_a_sum_beyond_the_cast_is_infinite(values):
     cell = init(values)
     summed(values, cell, cast_push(values, [6e4] * 4), cast_push(values, [6e4] * 4))
     assert cell.value.tolist() == [float("inf")] * 4
+
+
+@pytest.mark.parametrize(("length", "in_place"), [(4, False), (1 << 16, True)])
+def test_a_large_sum_begins_where_its_first_contribution_came(values, length, in_place):
+    cell = init(values, value=(0.0,) * length)
+    frame = Adoptable(raw(torch.arange(float(length))))
+    entry = PushEntry(1, 0, 0, 4 * length)
+    total = values.first(cell, entry, frame, 0, 1.0)
+    total = values.add(cell, total, entry, Adoptable(raw(torch.ones(length))), 0, 1.0)
+    came = tensor_over(frame.payload, torch.float32, length)
+    assert (came[1].item() == 2.0) is in_place
+    values.finish(cell, total, 1.0, 1.0, 1)
+    assert shown(values, cell)[:3] == [1.0, 2.0, 3.0]
+
+
+def test_what_is_weighed_is_not_changed_where_it_came(values):
+    cell = init(values, value=(0.0,) * (1 << 16))
+    frame = Adoptable(raw(torch.ones(1 << 16)))
+    values.first(cell, PushEntry(1, 0, 0, 4 << 16), frame, 0, 0.5)
+    assert tensor_over(frame.payload, torch.float32, 2).tolist() == [1.0, 1.0]

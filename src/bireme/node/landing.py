@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 
 from bireme.core.bunches import Bunch
+from bireme.node.memory import address_of
+from bireme.node.parcels import raw_view
 from bireme.node.tickets import Place, Slot
 
 __all__ = ("Landing",)
@@ -25,12 +27,14 @@ class Landing(Mapping[Slot, Place]):
         self._owners = owners
         self._places: dict[Slot, Place] | None = None
         self._singles: dict[Slot, memoryview] | None = None
+        self._received: dict[Slot, memoryview] = {}
 
     def take(self, bunch: Bunch, payload: memoryview) -> None:
         """Write the values of all slots of a bunch, unless they were received in place."""
         views = self._targets[bunch]
         if len(views) == 1:
-            if payload.obj is not views[0].obj:
+            received = self._received.pop(bunch.slots[0], None)
+            if received is None or payload.obj is not received.obj:
                 views[0][:] = payload
             return
         start = 0
@@ -40,7 +44,10 @@ class Landing(Mapping[Slot, Place]):
             start = end
 
     def direct(self, slot: Slot, size_bytes: int) -> memoryview | None:
-        """Return where the value of a slot may be received that comes in a message of its own."""
+        """Return where the value of a slot may be received that comes in a message of its own.
+
+        The view keeps the tensors: the value may still be on its way when its call has failed.
+        """
         if self._singles is None:
             self._singles = {
                 bunch.slots[0]: views[0]
@@ -48,7 +55,11 @@ class Landing(Mapping[Slot, Place]):
                 if len(views) == 1
             }
         view = self._singles.get(slot)
-        return view if view is not None and len(view) == size_bytes else None
+        if view is None or len(view) != size_bytes:
+            return None
+        target = raw_view(address_of(view), size_bytes, self._owners)
+        self._received[slot] = target
+        return target
 
     def __getitem__(self, slot: Slot) -> Place:
         """Return the place of one slot, for values that come one by one."""

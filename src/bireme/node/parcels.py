@@ -61,15 +61,23 @@ def cut_parcel(handle: object, sizes: Sequence[int]) -> list[Held]:
     return parts
 
 
-def raw_view(address: int, size_bytes: int) -> memoryview:
+def raw_view(address: int, size_bytes: int, owner: object = None) -> memoryview:
     """Return a view of memory that somebody else keeps alive.
+
+    Args:
+        address: Where it begins.
+        size_bytes: Its size.
+        owner: What the view keeps alive, if that is what the memory belongs to.
 
     Example:
         >>> memory = ctypes.create_string_buffer(b"abc")
         >>> bytes(raw_view(ctypes.addressof(memory), 3))
         b'abc'
     """
-    return memoryview(_array(size_bytes).from_address(address)).cast("B")
+    array = _array(size_bytes).from_address(address)
+    if owner is not None:
+        array.owner = owner
+    return memoryview(array).cast("B")
 
 
 @lru_cache(maxsize=4096)

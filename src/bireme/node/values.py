@@ -11,7 +11,14 @@ from bireme.node.cells import Cell
 from bireme.node.encodings import RAW, SUM, decoder
 from bireme.node.joined import JoinedCell
 from bireme.node.memory import Held, bytes_of, tensor_over
-from bireme.node.partials import DensePartial, RowsPartial, SlotShape, is_rows, read_rows
+from bireme.node.partials import (
+    SMALL_BYTES,
+    DensePartial,
+    RowsPartial,
+    SlotShape,
+    is_rows,
+    read_rows,
+)
 from bireme.node.pieces import by_name, pack, unpack
 from bireme.node.reads import Reads
 from bireme.node.sheets import Sheets
@@ -111,9 +118,13 @@ class TorchSlotValues:
         view = _bytes(payload)
         if is_rows(entry):
             return RowsPartial.of(entry, view, offset_bytes, weight, shape)
-        partial = cast("Cell", cell).take_spare() or self._begin(
-            shape, entry, payload, offset_bytes
-        )
+        partial = cast("Cell", cell).take_spare()
+        if partial is None and weight == 1.0:
+            partial = _adopted(shape, entry, payload)
+            if partial is not None:
+                return partial
+        if partial is None:
+            partial = self._begin(shape, entry, payload, offset_bytes)
         partial.take(entry, view, offset_bytes, weight)
         return partial
 
@@ -313,6 +324,20 @@ class TorchSlotValues:
                 "the servers run no optimizer, so there is no state; call set_optimizer first"
             )
         return updater
+
+
+def _adopted(shape: SlotShape, entry: PushEntry, payload: object) -> DensePartial | None:
+    """Return a sum in the very memory in which its first contribution has come, if that can be."""
+    if (
+        shape.size_bytes <= SMALL_BYTES
+        or shape.sum_dtype is not shape.dtype
+        or entry.encoding != RAW
+        or not isinstance(payload, ReceivedFrame)
+        or len(payload.payload) != shape.size_bytes
+    ):
+        return None
+    buffer = payload.adopt()
+    return None if buffer is None else DensePartial(shape, Held(buffer.view, buffer.release))
 
 
 def _overwrite(cells: Mapping[Slot, Cell], values: Mapping[Slot, Mapping[str, object]]) -> None:

@@ -84,17 +84,19 @@ class ReceivedFrame:
         returned
     """
 
-    __slots__ = ("_give_back", "head", "payload")
+    __slots__ = ("_give_back", "_keep", "head", "payload")
 
     def __init__(
         self,
         head: bytes,
         payload: memoryview,
         give_back: Callable[["ReceivedFrame"], None] | None = None,
+        keep: "Callable[[ReceivedFrame], Buffer] | None" = None,
     ) -> None:
         self.head = head
         self.payload = payload
         self._give_back = give_back
+        self._keep = keep
 
     def release(self) -> None:
         """Give the payload's memory and its credit back; a second call does nothing.
@@ -104,6 +106,22 @@ class ReceivedFrame:
         give_back, self._give_back = self._give_back, None
         if give_back is not None:
             give_back(self)
+
+    def adopt(self) -> "Buffer | None":
+        """Release the frame, but keep the payload's memory, to write to it and to send from it.
+
+        Returns:
+            The memory; ``None``, with nothing changed, where others may see it as well.
+
+        Example:
+            >>> ReceivedFrame(b"head", memoryview(b"abc")).adopt() is None
+            True
+        """
+        keep = self._keep
+        if keep is None or self._give_back is None:
+            return None
+        self._give_back = None
+        return keep(self)
 
 
 class Buffer(Protocol):

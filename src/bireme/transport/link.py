@@ -13,6 +13,7 @@ from bireme.errors import BiremeError, PeerLost, RemoteProtocolError
 from bireme.transport.auth import Session
 from bireme.transport.base import (
     Arrived,
+    Buffer,
     Closed,
     Frame,
     Link,
@@ -33,7 +34,7 @@ from bireme.transport.framing import (
     transport_head,
     write_credit,
 )
-from bireme.transport.pool import BufferPool
+from bireme.transport.pool import BufferPool, PooledBuffer
 from bireme.transport.reader import FrameReader, Staging
 from bireme.transport.seal import Seal
 from bireme.transport.sender import Sender
@@ -292,7 +293,9 @@ class SocketLink(Link):
             self.take_own(kind, head, payload)
             return
         pooled, self._pooled = self._pooled, None
-        self.deliver(head, payload, partial(self._give_back, pooled) if payload else None)
+        give_back = partial(self._give_back, pooled) if payload else None
+        keep = None if pooled is None else partial(self._keep, pooled)
+        self.deliver(ReceivedFrame(head, payload, give_back, keep))
 
     def take_staged(self, kind: int, head: bytes, payload: memoryview, staging: Staging) -> None:
         """See `FrameTaker`."""
@@ -310,13 +313,10 @@ class SocketLink(Link):
         else:
             self._owner.emit(Arrived(self, frame))
 
-    def deliver(
-        self, head: bytes, payload: memoryview, give_back: Callable[[ReceivedFrame], None] | None
-    ) -> None:
+    def deliver(self, frame: ReceivedFrame) -> None:
         """Report a whole frame, unless the link was closed here."""
         self._num_received += 1
-        self._received_bytes += len(head) + payload.nbytes
-        frame = ReceivedFrame(head, payload, give_back)
+        self._received_bytes += len(frame.head) + frame.payload.nbytes
         if self._closed_here:
             frame.release()
         else:
@@ -343,6 +343,11 @@ class SocketLink(Link):
             report = self.credit_head(report_bytes) if report_bytes else None
         if report is not None:
             self._sender.send_own(report)
+
+    def _keep(self, pooled: memoryview, frame: ReceivedFrame) -> Buffer:
+        """Return the credit of a payload, but not its memory. Any thread."""
+        self._give_back(None, frame)
+        return PooledBuffer.of(self._owner.pool, pooled)
 
     def _give_staged(self, staging: Staging, frame: ReceivedFrame) -> None:
         """Note that nothing looks at a staged payload any more. Any thread."""

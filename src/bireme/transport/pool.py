@@ -108,6 +108,21 @@ class PooledBuffer:
     def __init__(self, pool: BufferPool, size_bytes: int) -> None:
         self.view = tracked_view(pool.take(size_bytes), pool.forget)
 
+    @classmethod
+    def of(cls, pool: BufferPool, memory: memoryview) -> "PooledBuffer":
+        """Return a buffer of memory that was taken from the pool before.
+
+        Example:
+            >>> pool = BufferPool(1 << 20)
+            >>> buffer = PooledBuffer.of(pool, pool.take(10_240)); buffer.view.nbytes
+            10240
+            >>> buffer.release(); memory = pool.take(10_240); pool.idle_bytes
+            0
+        """
+        buffer = cls.__new__(cls)
+        buffer.view = tracked_view(memory, pool.forget)
+        return buffer
+
     def release(self) -> None:
         """Forget the memory."""
         self.view = memoryview(b"")

@@ -233,7 +233,7 @@ class SharedLink(SocketLink):
         if target is not None:
             target[:] = payload
             payload = target
-        self.deliver(head, payload, release)
+        self.deliver(ReceivedFrame(head, payload, release))
 
     def _release(self, number: int, at_once: bool, frame: ReceivedFrame) -> None:
         """Return a block and its credit. Any thread."""
