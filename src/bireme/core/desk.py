@@ -67,9 +67,8 @@ class Desk:
 
     def take(self) -> list[Action]:
         """Send what is ready; return all actions and begin anew."""
-        if self.lanes.is_ready:
-            for request in self.lanes.take_ready():
-                self.post(request)
+        for request in self.lanes.take_ready():
+            self.post(request)
         actions, self.actions = self.actions, []
         return actions
 

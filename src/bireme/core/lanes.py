@@ -150,17 +150,13 @@ class Lanes:
             fence.active = None
             self._advance(fence)
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether something may go out now."""
-        return bool(self._whole or self._ready or self._commands)
-
     def take_ready(self) -> list[PushRequest | InitRequest | CommandRequest]:
         """Return requests for all that may go out now, the servers taking turns."""
-        if not self.is_ready:
-            return []
-        if len(self._whole) == 1 and not (self._ready or self._commands):
-            return [self._whole.pop()]
+        if not (self._ready or self._commands):
+            if not self._whole:
+                return []
+            if len(self._whole) == 1:
+                return [self._whole.pop()]
         by_server: dict[int, list[PushRequest | InitRequest | CommandRequest]] = {}
         for (call, server), items in self._ready.items():
             by_server.setdefault(server, []).extend(self._bundle(call, server, items))

@@ -257,7 +257,8 @@ class Shelf:
         offset: int,
         ranks: tuple[int, ...] = (),
     ) -> None:
-        ledger, rank, number = slot.ledger, _speaker(message), message.round + entry.lead
+        ledger, number = slot.ledger, message.round + entry.lead
+        rank = message.rank if type(message) is Push else _speaker(message)
         # A group is all of its message, as a slot that was pushed alone is.
         is_alone = len(message.entries) == 1 or isinstance(slot, Group)
         wait = (link, message.request, number, message.want_value, message.priority, is_alone)

@@ -148,6 +148,11 @@ class WorkerCore:
             return [Fail(event.call, self._over())] if isinstance(event, Call) else []
         if type(event) is Received:
             self._received(event, now_s)
+        elif type(event) is PushCall and self._view:
+            try:
+                self._ask_push(event)
+            except BiremeError as error:
+                desk.actions.append(Fail(event.call, error))
         elif type(event) is Tick:
             self._tick(now_s)
         elif type(event) is Linked:

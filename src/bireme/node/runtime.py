@@ -121,7 +121,6 @@ class Runtime:
         self._transport = transport
         self._scheduler = scheduler
         self._name = name
-        self._outcome = outcome
         self._inproc_names = tuple(inproc_names)
         self._payload_crc = payload_crc
         self.lock = threading.RLock()
@@ -147,9 +146,9 @@ class Runtime:
             act.Close: self._close,
             act.Hold: self._hold,
             act.Release: self._release,
-            act.Deliver: self._deliver,
-            act.Complete: self._complete,
-            act.Fail: self._fail,
+            act.Deliver: _ignore if outcome is None else outcome.delivered,
+            act.Complete: _ignore if outcome is None else outcome.completed,
+            act.Fail: _ignore if outcome is None else outcome.failed,
             act.EndJob: self._end,
             act.Log: self._write_log,
         }
@@ -162,7 +161,8 @@ class Runtime:
     def submit(self, call: Call) -> None:
         """Hand the user's call to the role; its outcome comes during a later ``step``."""
         with self.lock:
-            self._handle(cast("ev.Event", call))
+            for action in self._core.handle(cast("ev.Event", call), time.monotonic()):
+                self._carry_out[type(action)](action)
 
     def read(self, head: bytes) -> tuple[Message, int]:
         """Return a head's message and payload size; called by the thread that is in ``step``.
@@ -366,18 +366,6 @@ class Runtime:
         self._held.discard(id(action.payload))
         cast("Memory | ReceivedFrame", action.payload).release()
 
-    def _deliver(self, action: act.Deliver) -> None:
-        if self._outcome is not None:
-            self._outcome.delivered(action)
-
-    def _complete(self, action: act.Complete) -> None:
-        if self._outcome is not None:
-            self._outcome.completed(action)
-
-    def _fail(self, action: act.Fail) -> None:
-        if self._outcome is not None:
-            self._outcome.failed(action)
-
     def _end(self, action: act.EndJob) -> None:
         self.ended = action
 
@@ -391,6 +379,10 @@ _LEVELS = logging.getLevelNamesMapping() | {
     "warning": logging.WARNING,
     "error": logging.ERROR,
 }
+
+
+def _ignore(action: act.Action) -> None:
+    """Do nothing about a call's outcome: the role has no calls."""
 
 
 def _laid_out(pieces: Sequence[Memory | Parcel]) -> tuple[list[memoryview], int]:

@@ -318,7 +318,8 @@ class WorkerClient:
         places: Mapping[Slot, Place] | None = None,
         on_done: Callable[[], None] | None = None,
     ) -> Ticket:
-        self._raise_if_ended()
+        if self._runtime.ended is not None:
+            raise self._ending_error()
         number = next(self._numbers)
         ticket = Ticket(places, on_done)
         self._tickets[number] = ticket

@@ -14,7 +14,7 @@ import msgspec
 from bireme.errors import ConfigError, LocalProtocolError, RemoteProtocolError
 from bireme.wire.codec import decode_body, decode_head, encode, join_head
 from bireme.wire.data import Pull, Push, Value
-from bireme.wire.header import Buffer, read_head, read_verified
+from bireme.wire.header import Buffer, read_head, read_verified, write_header
 from bireme.wire.limits import DEFAULT_LIMITS, Limits
 from bireme.wire.relay import Handover, JointPush
 from bireme.wire.schema import Kind, Message
@@ -112,7 +112,10 @@ class Codec:
             body = _encoder.encode((*form.rest_of(message), raw))
         except (msgspec.MsgspecError, TypeError, ValueError, OverflowError) as error:
             raise LocalProtocolError(f"cannot encode {type(message).__name__}: {error}") from error
-        return join_head(message, body, payload_bytes, payload_crc, self._limits)
+        limits = self._limits
+        if len(body) > limits.max_body_bytes or payload_bytes > limits.max_payload_bytes:
+            return join_head(message, body, payload_bytes, payload_crc, limits)  # which refuses it
+        return write_header(message.kind, body, payload_bytes, payload_crc=payload_crc) + body
 
     def decode(self, head: Buffer, *, is_verified: bool = False) -> tuple[Message, int]:
         """Return the message in a frame's head and its payload's size; see ``decode_head``.
