@@ -103,11 +103,17 @@ def test_keys_that_are_not_synchronous_go_directly():
 def test_a_rough_network_changes_no_bit(
     faults, num_workers, per_host, pushpull, apart, bunched, seed
 ):
+    # A push takes up to eight messages here, any of which may be lost many times.
     training = Training(
-        num_steps=6, pushpull=pushpull, change_rate_at=3, apart_every=apart, bunched=bunched
+        num_steps=6,
+        pushpull=pushpull,
+        change_rate_at=3,
+        apart_every=apart,
+        bunched=bunched,
+        timeout_s=400.0,
     )
     cluster = relayed_job(
-        training, num_workers, workers_per_host=per_host, faults=faults, seed=seed
+        training, num_workers, workers_per_host=per_host, faults=faults, seed=seed, until_s=2000.0
     )
     check_ended_well(cluster)
     check_like_reference(cluster, training)

@@ -327,8 +327,7 @@ class Answers:
     def _declined(self, message: Declined, payload: object) -> None:
         request = self._desk.requests.get(message.request)
         if isinstance(request, PushRequest) and request.by_relay:
-            request.by_relay = False
-            self._desk.send(request)
+            self._desk.redirect(request)
 
     def _fault(self, message: Fault, payload: object) -> None:
         desk = self._desk

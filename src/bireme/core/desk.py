@@ -122,14 +122,19 @@ class Desk:
         if in_doubt:
             self._ask_about(rank, in_doubt)
 
+    def redirect(self, push: PushRequest) -> None:
+        """Send a push to its server that was handed to the relay: a new beginning for it."""
+        push.by_relay = False
+        push.pause_s = self._resend_s()
+        self.send(push)
+
     def relay_lost(self) -> None:
         """Send what was handed to the relay to the servers: they know what has arrived."""
         for request in list(self.requests.values()):
             if not request.by_relay:
                 continue
-            request.by_relay = False
             if isinstance(request, PushRequest):
-                self.send(request)
+                self.redirect(request)
             else:
                 self.drop(request)
 
