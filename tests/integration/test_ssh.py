@@ -483,3 +483,14 @@ def test_hundreds_of_remote_shells(tmp_path):
     run = launch("", "-np", "300", *hosts)
     assert run.returncode == 0, run.stderr
     assert run.stdout.count("| x") == 300
+
+
+def test_this_machine_and_one_that_only_ssh_knows():
+    code = "print(os.environ['HOROVOD_HOSTNAME'], os.environ['MASTER_ADDR'])\n"
+    run = launch(code, "-np", "2", "-H", "localhost:1,leda:1")
+    assert run.returncode == 0, run.stderr
+    # As leda has seen the launcher.
+    assert sorted(run.stdout.splitlines()) == [
+        "W[0] | localhost 127.0.0.1",
+        "W[1] | leda 127.0.0.1",
+    ]

@@ -77,7 +77,9 @@ def begin(code=PID, **options):
 
 def started(talk):
     talk.say(begin(inherited=dict(os.environ)))
-    assert isinstance(talk.hear(), Ready)
+    ready = talk.hear()
+    assert isinstance(ready, Ready)
+    assert ready.launcher == "10.0.0.1"
     talk.say(Go(Meeting(store_host="127.0.0.1", store_port=1, engine_port=2)))
     lines = talk.hear()
     assert isinstance(lines, Lines)

@@ -15,6 +15,7 @@ from bireme.launch.parts import begin_for
 from bireme.launch.plan import THIS_MACHINE, plan_on
 from bireme.launch.site import LocalSite
 from bireme.launch.turn import turn
+from bireme.settings import Security
 
 
 class Heard:
@@ -116,7 +117,12 @@ def test_what_cannot_be_done_here(site_of, options, words):
         site_of(**options).open()
 
 
-def test_a_host_without_a_way_to_the_others(site_of):
+def test_a_host_that_does_not_know_how_it_is_reached(site_of):
     hosts = parse_hosts("localhost:1,no-such-host.invalid:2")
-    with pytest.raises(ConfigError, match=r"no way to no-such-host.invalid"):
-        site_of(hosts, 0).open()
+    site = site_of(hosts, 0)
+    site.open()
+    assert site.heard.said.address == ""
+    socket.create_connection(("127.0.0.1", site.heard.said.scheduler_port)).close()
+    fields = {"security": Security.OFF, "job": "job-1"}
+    with pytest.raises(ConfigError, match="does not know by which address it is reached"):
+        site_of(hosts, 0, node_fields=fields).open()

@@ -59,12 +59,16 @@ class Agent:
         in_fd: Where the launcher's messages come from.
         out_fd: Where its own go.
         reached_at: The address at which the launcher has reached this host, if known.
+        reached_from: That from which it has.
     """
 
-    def __init__(self, in_fd: int, out_fd: int, reached_at: str = "") -> None:
+    def __init__(
+        self, in_fd: int, out_fd: int, reached_at: str = "", reached_from: str = ""
+    ) -> None:
         self._in_fd = in_fd
         self._outbox = Outbox(out_fd)
         self._reached_at = reached_at
+        self._reached_from = reached_from
         self._unframer = Unframer(ToAgent, has_mark=False)
         self._selector = selectors.DefaultSelector()
         self._inbox = SignalInbox()
@@ -97,7 +101,7 @@ class Agent:
 
     def ready(self, _site: Site, ready: Ready) -> None:
         """Pass on that processes can start."""
-        self._put(ready)
+        self._put(msgspec.structs.replace(ready, launcher=self._reached_from))
 
     def lines(self, node: NodeId, lines: list[str], is_error: bool) -> None:
         """Pass on what a process has printed."""
@@ -212,5 +216,5 @@ def serve(env: Mapping[str, str]) -> int:
     # Whatever prints by mistake must not come between frames.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     connection = env.get("SSH_CONNECTION", "").split()
-    reached_at = connection[2] if len(connection) == 4 else ""
-    return Agent(in_fd, out_fd, reached_at).run()
+    reached_from, _, reached_at, _ = connection if len(connection) == 4 else ("",) * 4
+    return Agent(in_fd, out_fd, reached_at, reached_from).run()

@@ -241,23 +241,25 @@ class LocalSite:
             _check_command(os.fsdecode(start.command[0]), path, workdir)
 
     def _address(self) -> str:
-        """Return the address by which other hosts reach this one."""
+        """Return the address by which other hosts reach this one; empty if it cannot know."""
         if not self._begin.peer:
             return _LOOPBACK
         reached_at = self._reached_at
-        if not reached_at:
-            return self._begin.address or _outward_address(self._begin.peer)
         # Where the launcher has reached this host, others do: names may be known to ssh only. But
         # behind a tunnel that is loopback, which others have their own of.
-        if not is_loopback(reached_at):
+        if reached_at and not is_loopback(reached_at):
             return reached_at
-        with contextlib.suppress(ConfigError):
-            return _outward_address(self._begin.peer)
-        return reached_at
+        if self._begin.address and not reached_at:
+            return self._begin.address
+        return _outward_address(self._begin.peer) or reached_at
 
     def _listening(self, address: str) -> socket.socket:
         try:
-            return listening(address)
+            if address:
+                return listening(address)
+            raise ConfigError(
+                f"{socket.gethostname()} does not know by which address it is reached"
+            )
         except ConfigError:
             # Behind a translation of addresses the one that others use is not the host's own.
             if self._begin.is_open or not self._begin.peer:
@@ -266,17 +268,14 @@ class LocalSite:
 
 
 def _outward_address(peer: str) -> str:
-    """Return the address from which packets to another host leave. None is sent."""
+    """Return the address from which packets to another host would leave; or nothing."""
     try:
         family, *_, address = socket.getaddrinfo(peer, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect(address)
             return str(probe.getsockname()[0])
-    except OSError as error:
-        raise ConfigError(
-            f"{socket.gethostname()} finds no way to {peer}: {error}; other hosts cannot reach it "
-            "either, unless --scheduler-host names an address of it"
-        ) from error
+    except OSError:
+        return ""
 
 
 def _check_command(command: str, path: str | None, workdir: str) -> None:

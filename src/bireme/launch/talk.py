@@ -115,6 +115,9 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     python: str
     hostname: str
     address: str
+    """By which others reach the host; empty where it could not find out."""
+    launcher: str = ""
+    """The address from which the launcher has reached it, if it has."""
     scheduler_port: int = 0
     store_port: int = 0
     engine_port: int = 0

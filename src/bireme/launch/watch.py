@@ -182,22 +182,41 @@ class _Watch:
                 return signum
 
     def meeting(self) -> Meeting:
-        """Return where the nodes find each other, now that every host is ready."""
+        """Return where the nodes find each other, now that every host is ready.
+
+        Raises:
+            JobError: Nobody knows by which address one of them is reached.
+        """
         found = Meeting()
         for site, host in self._hosts.items():
             ready = self._ready[site]
             if host.has_scheduler:
                 found = msgspec.structs.replace(
-                    found, scheduler_host=ready.address, scheduler_port=ready.scheduler_port
+                    found,
+                    scheduler_host=self._address(site),
+                    scheduler_port=ready.scheduler_port,
                 )
             if host.has_store:
                 found = msgspec.structs.replace(
                     found,
-                    store_host=ready.address,
+                    store_host=self._address(site),
                     store_port=ready.store_port,
                     engine_port=ready.engine_port,
                 )
         return found
+
+    def _address(self, site: Site) -> str:
+        """Return the address of a host, by its own word or, for this machine, by another's."""
+        words = [self._ready[site].address]
+        if self._hosts[site].is_here:
+            words += [ready.launcher for ready in self._ready.values()]
+        address = next(filter(None, words), "")
+        if not address:
+            raise JobError(
+                f"host {site.name} does not know by which address others reach it; name hosts by "
+                "addresses, or it by --scheduler-host"
+            )
+        return address
 
     def go(self, meeting: Meeting) -> None:
         """Start every process."""
