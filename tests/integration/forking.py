@@ -46,12 +46,13 @@ class ForkedProcess:
         return self._status
 
 
-def start_by_fork(command, env, register, pass_fds):
+def start_by_fork(command, env, workdir, register, pass_fds):
     """Stand in for the launcher's ``exec``: ``command`` is ``python script arguments``."""
     (out_read, out_write), (err_read, err_write) = os.pipe(), os.pipe()
     pid = os.fork()
     if pid == 0:
         os.setsid()
+        os.chdir(workdir or ".")
         register()
         for source, target in ((out_write, 1), (err_write, 2)):
             os.dup2(source, target)
