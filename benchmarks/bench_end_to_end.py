@@ -1,4 +1,4 @@
-"""Trains VGG-11 and ResNet-18 on slow links: ``dist_sync`` beside DistributedDataParallel.
+"""Trains VGG-11 and ResNet-18 on slow links: our stores beside DistributedDataParallel.
 
 Four hosts, network namespaces with links of 200 Mbit/s both ways (``tc tbf``), one worker on each;
 our servers are on the same machines, so that both sides have the same links and nothing more. The
@@ -34,7 +34,8 @@ NUM_HOSTS = 4
 BATCH = {"vgg11": 8, "resnet18": 4}
 """Samples of each worker in one step."""
 TITLES = {"vgg11": "VGG-11", "resnet18": "ResNet-18"}
-OURS = ("dist_sync", "dist_sync, fp16", "dist_sync, fp16 gradients", "dist_sync, 2bit")
+SERVERS = ("dist_sync", "dist_sync, fp16", "dist_sync, fp16 gradients", "dist_sync, 2bit")
+OURS = (*SERVERS, "allreduce")
 PEER = ("DDP", "DDP, fp16 hook", "DDP, PowerSGD hook")
 
 Seconds = dict[str, list[float]]
@@ -42,7 +43,8 @@ Seconds = dict[str, list[float]]
 
 def measure(sides: dict[str, Job], model: str, rounds: int, steps: int) -> tuple[int, Seconds]:
     """Return the number of parameters, and the seconds of a step of each variant by round."""
-    owner = dict.fromkeys(OURS, "ours") | dict.fromkeys(PEER, "ddp")
+    owner = dict.fromkeys(SERVERS, "servers") | {"allreduce": "allreduce"}
+    owner |= dict.fromkeys(PEER, "ddp")
     for side in sides.values():
         size = int(side.ask("prepare", name=model, batch_size=BATCH[model])[0]["parameters"])
     for variant, side in owner.items():
@@ -92,7 +94,7 @@ def plot(results: dict[str, dict[str, float]], rate_mbit: float, path: str) -> N
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure both models and print a table."""
-    parser = argparse.ArgumentParser(description="dist_sync beside DDP on slow links.")
+    parser = argparse.ArgumentParser(description="Our stores beside DDP on slow links.")
     parser.add_argument("--rate", type=float, default=200, help="Mbit/s of each link, each way")
     parser.add_argument("--models", nargs="+", choices=sorted(BATCH), default=list(BATCH))
     parser.add_argument("--rounds", type=int, default=3)
@@ -110,8 +112,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         with contextlib.ExitStack() as stack:
             net = stack.enter_context(cluster([arguments.rate] * NUM_HOSTS, arguments.mtu))
             sides = {
-                "ours": stack.enter_context(
+                "servers": stack.enter_context(
                     bireme_job(net.hosts, net.hosts, HERE / "e2e_bireme.py")
+                ),
+                "allreduce": stack.enter_context(
+                    gloo_job(net.hosts, HERE / "e2e_allreduce.py", {"MASTER_PORT": "29960"})
                 ),
                 "ddp": stack.enter_context(gloo_job(net.hosts, HERE / "e2e_ddp.py")),
             }

@@ -213,3 +213,13 @@ def test_local_and_cross_ranks_number_every_machine_without_gaps(hosts):
         assert [place.cross_rank for place in column] == list(range(len(column)))
         assert {place.cross_size for place in column} == {len(column)}
     assert len({place.is_homogeneous for place in places}) == 1
+
+
+def test_containers_of_one_name_are_apart():
+    seats = [Seat("node", machine=token) for token in ("x", "y", "x")]
+    assert [(each.local_rank, each.local_size) for each in arrange(seats)] == [
+        (0, 2),
+        (0, 1),
+        (1, 2),
+    ]
+    assert {each.hostname for each in arrange(seats)} == {"node"}

@@ -5,6 +5,7 @@ Called by whoever starts an engine from the environment: ``hvd.init()`` and the 
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple, replace
 from datetime import timedelta
 
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
@@ -13,6 +14,7 @@ from bireme.collective import Collectives, start
 from bireme.errors import CollectiveError, ConfigError
 from bireme.settings.collective import CollectiveSettings
 from bireme.settings.ranks import MeetingPoint, RankSettings, Seat, arrange
+from bireme.transport.machine import machine_token
 from bireme.types.topology import Topology
 
 __all__ = ("Assembly",)
@@ -60,9 +62,9 @@ class Assembly:
         store = self._store(place, env, chosen)
         if len(chosen) == 1:
             return start(Topology.alone())
-        seat = Seat(place.host or host_name, place.local_rank, place.local_size)
+        seat = Seat(place.host or host_name, place.local_rank, place.local_size, machine_token())
         if len(chosen) < place.size:
-            seat = Seat(seat.host)
+            seat = replace(seat, local_rank=None, local_size=None)
         seats = _exchange(store, chosen.index(place.rank), len(chosen), seat)
         topology = arrange(seats)[chosen.index(place.rank)]
         return start(topology, CollectiveSettings.from_env(env), store=store)
@@ -113,7 +115,7 @@ def _open(place: RankSettings, meeting: MeetingPoint, timeout_s: float) -> Store
 
 def _exchange(store: Store, rank: int, size: int, mine: Seat) -> list[Seat]:
     """Tell the others where this rank runs and return what all said."""
-    store.set(f"seat/{rank}", json.dumps([mine.host, mine.local_rank, mine.local_size]))
+    store.set(f"seat/{rank}", json.dumps(astuple(mine)))
     try:
         texts = store.multi_get([f"seat/{each}" for each in range(size)])
     except RuntimeError as error:

@@ -193,6 +193,8 @@ class Seat:
     host: str
     local_rank: int | None = None
     local_size: int | None = None
+    machine: str = ""
+    """What tells apart machines, or containers, that call themselves the same."""
 
 
 def arrange(seats: Sequence[Seat]) -> list[Topology]:
@@ -213,11 +215,11 @@ def arrange(seats: Sequence[Seat]) -> list[Topology]:
     if any(told) and not all(told):
         silent = [rank for rank, has_told in enumerate(told) if not has_told]
         raise ConfigError(f"ranks {silent} have no local rank, and the others have one")
-    hosts = [seat.host for seat in seats]
+    hosts = [(seat.host, seat.machine) for seat in seats]
     locals_: list[tuple[int, int]] = [
         (seat.local_rank, seat.local_size)
         if seat.local_rank is not None and seat.local_size is not None
-        else (hosts[:rank].count(seat.host), hosts.count(seat.host))
+        else (hosts[:rank].count(hosts[rank]), hosts.count(hosts[rank]))
         for rank, seat in enumerate(seats)
     ]
     numbers = [local_rank for local_rank, _ in locals_]
@@ -231,7 +233,7 @@ def arrange(seats: Sequence[Seat]) -> list[Topology]:
             cross_rank=numbers[:rank].count(local_rank),
             cross_size=numbers.count(local_rank),
             is_homogeneous=is_homogeneous,
-            hostname=hosts[rank],
+            hostname=seats[rank].host,
         )
         for rank, (local_rank, local_size) in enumerate(locals_)
     ]
