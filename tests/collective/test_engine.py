@@ -233,6 +233,27 @@ def test_a_mismatch_is_the_same_error_on_all_and_the_engine_goes_on(pair, submit
     assert results[0][0].item() == 2.0
 
 
+@pytest.mark.parametrize(
+    ("tensors", "names", "outs"),
+    [
+        ([], [], None),
+        ([torch.ones(2)], ["k", "l"], None),
+        ([torch.ones(4)[::2]], ["k"], None),
+        ([torch.ones(2).to_sparse()], ["k"], None),
+        ([torch.ones(2)], ["k"], [torch.ones(3)]),
+        (torch.ones(2), ["k"], None),
+        ([[1.0, 2.0]], ["k"], None),
+    ],
+    ids=["none", "names", "stride", "sparse", "out", "bare", "list"],
+)
+def test_a_name_that_all_know_is_still_checked(pair, tensors, names, outs):
+    both(pair, lambda e, r: e.allreduce([torch.ones(2)], names=["k"]))
+    with pytest.raises(ConfigError):
+        pair[0].allreduce(tensors, names=names, outs=outs)
+    results = both(pair, lambda e, r: e.allreduce([torch.ones(2)], names=["k"], op=SUM))
+    assert results[0][0].tolist() == [2.0, 2.0]
+
+
 def test_a_name_under_way_is_refused_at_once(pair):
     handle = pair[0].allreduce([torch.ones(1)], names=["twice"])
     with pytest.raises(ConfigError, match="twice is under way already"):

@@ -108,6 +108,11 @@ class Member(Generic[Ticket]):
         """Whether `report` has something to say."""
         return bool(self._hits or self._requests)
 
+    def signature_of(self, key: Key) -> Hashable:
+        """Return the signature with which an operation is known to all ranks, or None."""
+        entry = self._known.get(key)
+        return None if entry is None else entry.signature
+
     def check_free(self, key: Key) -> None:
         """Refuse a name that is under way.
 
