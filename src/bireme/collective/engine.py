@@ -95,7 +95,7 @@ class Engine:
         process_set: int = GLOBAL_SET,
     ) -> Handle:
         """See `Collectives.allreduce`."""
-        if type(tensors) in _PLAIN or not len(tensors):
+        if not isinstance(tensors, list | tuple) or not tensors:
             check_names(tensors, names)
         scales = (prescale, postscale)
         group = (names[0], len(names)) if len(names) > 1 else _NO_GROUP
