@@ -2,6 +2,7 @@ import os
 import signal
 import sys
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -45,6 +46,13 @@ def queue_of(tmp_path, code=SUBMITS):
         cancel=lambda number: ("touch", f"{tmp_path}/cancelled"),
         env=os.environ,
     )
+
+
+def test_a_cluster_is_asked_where_its_command_does_not_wait(tmp_path):
+    answers = iter([None, None, 3])
+    queue = replace(queue_of(tmp_path, "print(7)"), exit_code=lambda number: next(answers))
+    ended = follow(queue, "", lambda n: tmp_path / f"{n}.log", Printer())
+    assert (ended.job, ended.exit_code) == ("7", 3)
 
 
 @pytest.mark.parametrize(("script", "code"), [("work", 0), ("fail", 5)])

@@ -1,7 +1,8 @@
 """Follows a job in a cluster's queue from here: its output, its exit code, and Ctrl-C.
 
-Called by backends that hand a script to a queue. The cluster's own waiting command
-(``sbatch --wait``, ``qsub -sync y``) says the job's number at once, and ends with its exit code.
+Called by backends that hand a script to a queue. What they submit with says the job's number at
+once; it either waits and ends with the job's exit code (``qsub -sync y``), or the cluster is asked
+again and again (Slurm, whose ``sbatch --wait`` notices the end up to half a minute later).
 """
 
 import contextlib
@@ -24,6 +25,7 @@ from bireme.launch.signals import SignalInbox
 __all__ = ("Queue", "follow", "hand_in", "lines_of")
 
 _POLL_S = 0.25
+_PAUSE_S = 5.0
 _SETTLE_S = 5.0
 _READ_BYTES = 256 << 10
 _LIMIT_S = 60.0
@@ -34,12 +36,15 @@ class Queue:
     """How a cluster's commands are called."""
 
     submit: tuple[str, ...]
-    """Reads the script from standard input, prints the job's number first, and ends with it."""
+    """Reads the script from standard input, and prints the job's number first."""
     number_of: Callable[[str], str]
     """Takes the number out of what is printed; empty while it is not there."""
     cancel: Callable[[str], Sequence[str]]
     """Ends the job of a number."""
     env: Mapping[str, str]
+    exit_code: Callable[[str], int | None] | None = None
+    """Asks for the exit code of a job, ``None`` while it has none; where ``submit`` does not wait.
+    """
 
 
 def hand_in(queue: Queue, script: str) -> str:
@@ -72,7 +77,7 @@ def follow(
     """Put a script into the queue, and stay until the job has ended.
 
     Args:
-        queue: The cluster's commands; ``submit`` waits.
+        queue: The cluster's commands; ``submit`` waits, or there is an ``exit_code`` to ask for.
         script: What to run.
         output_of: The file that a job of some number writes to.
         printer: Where its output goes.
@@ -144,18 +149,33 @@ class _Follower:
         self._output: BinaryIO | None = None
         self._lines = LineBuffer()
         self._stopped = 0
+        self._ask_s = 0.0
+        self._pause_s = 0.5
 
     def until_the_end(self) -> Submitted:
-        while self._process.poll() is None:
+        while (code := self._exit_code()) is None:
             self._selector.select(_POLL_S)
             self._step()
-        self._step()
         self._drain()
-        code = self._process.returncode
-        if not self._number:
-            raise JobError(f"{self._queue.submit[0]} refuses the job: {_last(self._text)}")
         code = 128 + self._stopped if self._stopped else code if code >= 0 else 128 - code
         return Submitted(job=self._number, exit_code=code)
+
+    def _exit_code(self) -> int | None:
+        code = self._process.poll()
+        if code is None:
+            return None
+        self._step()
+        if not self._number:
+            raise JobError(f"{self._queue.submit[0]} refuses the job: {_last(self._text)}")
+        if self._queue.exit_code is None:
+            return code
+        now_s = time.monotonic()
+        if now_s < self._ask_s:
+            return None
+        # The longer it has run, the less a few seconds more matter, and the cluster is asked less.
+        self._pause_s = min(_PAUSE_S, self._pause_s * 1.2)
+        self._ask_s = now_s + self._pause_s
+        return self._queue.exit_code(self._number)
 
     def _step(self) -> None:
         with contextlib.suppress(BlockingIOError):

@@ -1,4 +1,4 @@
-"""A job whose rank 1 ends with exit code 3 while the others wait."""
+"""A job whose rank 1 ends with an exit code while the others wait; or which goes on for ever."""
 
 import os
 import sys
@@ -9,8 +9,8 @@ def main():
     rank = int(os.environ["RANK"])
     sys.stdout.write(f"rank {rank} on {os.uname().nodename}\n")
     sys.stdout.flush()
-    if rank == 1:
-        sys.exit("no more of this" if len(sys.argv) < 2 else int(sys.argv[1]))
+    if rank == 1 and sys.argv[1].isdecimal():
+        sys.exit(int(sys.argv[1]))
     time.sleep(600)
 
 

@@ -62,15 +62,14 @@ def fakes(tmp_path):
 @pytest.mark.parametrize(
     ("said", "state"),
     [
-        ("PENDING", State.QUEUED),
-        ("RUNNING", State.RUNNING),
-        ("COMPLETING", State.RUNNING),
-        ("CANCELLED", State.ENDED),
-        ("", State.ENDED),
+        ("JobState=PENDING", State.QUEUED),
+        ("JobState=RUNNING", State.RUNNING),
+        ("JobState=CANCELLED", State.ENDED),
+        ("slurm_load_jobs error: Invalid job id specified", State.ENDED),
     ],
 )
 def test_states(fakes, said, state):
-    assert SlurmBackend(fakes("squeue", said)).status("7") is state
+    assert SlurmBackend(fakes("scontrol", said)).status("7") is state
 
 
 def test_logs(fakes, tmp_path):

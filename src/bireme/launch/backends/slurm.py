@@ -24,6 +24,7 @@ from bireme.launch.nodelist import slurm_hosts
 from bireme.launch.plan import Plan, all_elsewhere, plan_on
 from bireme.launch.queued import Queue, follow, hand_in, lines_of
 from bireme.launch.shells import explain
+from bireme.launch.slurm_words import shown, shown_exit_code, shown_state
 from bireme.launch.supervise import Limits
 from bireme.launch.watch import run_plan
 
@@ -34,9 +35,6 @@ _OF_STEPS = (
     *("SLURM_NTASKS_PER_NODE", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_DISTRIBUTION"),
 )
 """What srun would take for wishes: an agent is to have all that the job has on its node."""
-
-_STATES = {"PENDING": State.QUEUED, "CONFIGURING": State.QUEUED, "REQUEUED": State.QUEUED}
-_ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL")
 
 
 class SlurmBackend:
@@ -128,12 +126,12 @@ class SlurmBackend:
             muster = Muster(self._step(plan), env, spec.name, why)
             exit_code = run_plan(plan, printer, muster.site, self._limits)
             return Submitted(job=spec.inherited["SLURM_JOB_ID"], exit_code=exit_code)
-        wait = () if self._detach else ("--wait",)
         queue = Queue(
-            submit=("sbatch", "--parsable", *wait),
+            submit=("sbatch", "--parsable"),
             number_of=lambda said: said.partition("\n")[0].partition(";")[0].strip(),
             cancel=lambda number: ("scancel", number),
             env=variables_again(spec),
+            exit_code=lambda number: shown_exit_code(self._show(number)),
         )
         if self._detach:
             return Submitted(job=hand_in(queue, self.render(plan)), exit_code=None)
@@ -141,10 +139,7 @@ class SlurmBackend:
 
     def status(self, job: str) -> State:
         """Return how a job is, by its number."""
-        said = ask(("squeue", "--noheader", "--jobs", job, "--format=%T"), self._env).split()
-        if not said or said[0] in _ENDED:
-            return State.ENDED
-        return _STATES.get(said[0], State.RUNNING)
+        return shown_state(self._show(job))
 
     def cancel(self, job: str) -> None:
         """End a job, by its number."""
@@ -152,9 +147,10 @@ class SlurmBackend:
 
     def logs(self, job: str) -> Iterator[str]:
         """Yield the lines of a batch job's output."""
-        said = ask(("scontrol", "--oneliner", "show", "job", job), self._env)
-        found = [word.partition("=")[2] for word in said.split() if word.startswith("StdOut=")]
-        return lines_of(found[0] if found else "", job)
+        return lines_of(shown(self._show(job), "StdOut"), job)
+
+    def _show(self, job: str) -> str:
+        return ask(("scontrol", "--oneliner", "show", "job", job), self._env)
 
     def _wishes(self, spec: JobSpec) -> Iterator[str]:
         resources = spec.resources
