@@ -13,7 +13,7 @@ from bireme.launch.jobs import JobNote, noted
 
 def ask(tmp_path, job=None, **env):
     lines = []
-    options = argparse.Namespace(job=job)
+    options = argparse.Namespace(job=job, hosts="", hostfile="")
     code = examine(options, {"XDG_RUNTIME_DIR": str(tmp_path), **env}, lines.append)
     return code, lines
 

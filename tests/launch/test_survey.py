@@ -15,16 +15,20 @@ WAYS = {
 
 
 def explain(code, printed):
-    return f"code {code}: {printed.strip()}", "mend it"
+    return f"code {code}: {' '.join(printed)}"
 
 
-def visit(*kinds, limit_s=10.0):
+def explain_of(_host):
+    return explain
+
+
+def visit(*kinds, limit_s=40.0):
     names = {f"{kind}-{number}": kind for number, kind in enumerate(kinds)}
 
     def way(host, command):
         return WAYS[names[host]](command)
 
-    return survey(list(names), MINE, way, explain, python=sys.executable, limit_s=limit_s)
+    return survey(list(names), MINE, way, explain_of, python=sys.executable, limit_s=limit_s)
 
 
 def test_hosts_are_asked_and_reach_each_other(monkeypatch):
@@ -46,17 +50,18 @@ def test_one_host_alone_reaches_nobody():
     assert visit("good")[0].reached == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "trouble"),
     [
         ("refuses", "code 1: no entry"),
-        ("hangs", "code None: "),
+        ("hangs", "no answer within 9 s"),
         ("babbles", "it answers with something else"),
     ],
 )
 def test_hosts_that_do_not_answer_stop_nobody(kind, trouble):
-    good, bad, other = visit("good", kind, "good", limit_s=2.0)
-    assert bad.trouble == trouble
+    good, bad, other = visit("good", kind, "good", limit_s=9.0 if kind == "hangs" else 40.0)
+    assert bad.trouble.startswith(trouble)
     assert good.trouble == other.trouble == ""
     assert [way.host for way in good.reached] == ["good-2"]
 

@@ -16,7 +16,7 @@ B = replace(A, host="long-name", reached=())
 
 DEFECTS = {
     "its trouble": (
-        {"trouble": "connection refused", "remedy": "start sshd there"},
+        {"trouble": "connection refused; start sshd there"},
         "reachable",
         "connection refused; start sshd there",
     ),

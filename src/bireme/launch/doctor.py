@@ -5,6 +5,7 @@ Called by the command line. Exit codes: 0 all is well, 1 something that was exam
 """
 
 import argparse
+import socket
 import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 from bireme.errors import AuthError, BiremeError, ConfigError
 from bireme.launch.checkup import TRANSPORTS, facts, try_transport
 from bireme.launch.diagnosis import describe_job, is_well
+from bireme.launch.hostcheck import add_host_options, examine_hosts
 from bireme.launch.inquire import ask_job
 from bireme.launch.jobs import JobNote, notes_folder, running_jobs
 from bireme.node.tls import tls_contexts
@@ -26,8 +28,11 @@ _EXAMPLE = """examples:
   bireme doctor --job job-1f2e3d4c    one job: who is there, who waits for whom, for how long
   BIREME_SECRET_FILE=secret bireme doctor --job 10.0.0.7:9091
                                       a job elsewhere, by its scheduler's address
+  bireme doctor --hosts leda,castor   whether a job could run on these hosts
 
-Exit codes: 0 all is well; 1 a transport does not work, or a job lacks a node; 2 there is no such
+
+Exit codes: 0 all is well; 1 a transport does not work, a job lacks a node, or a host cannot
+take part; 2 there is no such
 job, or it does not take the secret.
 """
 
@@ -49,6 +54,7 @@ def add_doctor_command(commands: Any) -> argparse.ArgumentParser:
         metavar="NAME|ADDRESS",
         help="examine only this job: its name, or its scheduler's host:port",
     )
+    add_host_options(parser.add_argument_group("hosts of a job to come"))  # type: ignore[arg-type]
     return parser
 
 
@@ -63,6 +69,8 @@ def examine(options: argparse.Namespace, env: Mapping[str, str], say: Say) -> in
     Raises:
         ConfigError: There is no such job.
     """
+    if options.hosts or options.hostfile:
+        return examine_hosts(options, env, say, here=socket.gethostname())
     jobs = running_jobs(notes_folder(env))
     if options.job is not None:
         return _examine_job(_find(options.job, jobs, env), env, say)

@@ -23,7 +23,7 @@ from bireme.errors import JobError
 from bireme.launch import probe
 from bireme.launch.survey_report import Finding, Reached, Reference
 
-__all__ = ("Explain", "Unanswered", "Visit", "Way", "survey")
+__all__ = ("Explain", "Visit", "Way", "survey")
 
 _LOADER = "import sys;exec(eval(sys.stdin.readline()))"
 _AT_ONCE = 64
@@ -33,9 +33,8 @@ _TOKEN_BYTES = 16
 Way = Callable[[str, Sequence[str]], Sequence[str]]
 """Returns the command line that runs a command on a host, its standard streams being ours."""
 
-Explain = Callable[[int | None, str], tuple[str, str]]
-"""Says what went wrong and what to do, of an exit code (``None``: no answer) and what was printed.
-"""
+Explain = Callable[[int | None, list[str]], str]
+"""Says what went wrong and what to do, of an exit code and the lines that were printed."""
 
 
 class Visit:
@@ -65,13 +64,16 @@ class Visit:
         """Return the answer to a request.
 
         Raises:
-            Unanswered: There is none.
+            JobError: There is none; says why, and what to do.
         """
         self._send(json.dumps(request))
         try:
             return json.loads(self._line())
         except json.JSONDecodeError as error:
-            raise Unanswered("it answers with something else", str(error)) from error
+            raise JobError(
+                f"it answers with something else ({error}); a shell there prints a greeting, which "
+                "must not be where there is no terminal"
+            ) from error
 
     def close(self) -> None:
         """End the probe, and what leads to it."""
@@ -97,10 +99,14 @@ class Visit:
         while b"\n" not in self._rest:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0 or not select.select([fd], [], [], left_s)[0]:
-                raise Unanswered(*self._explain(None, self._printed()))
+                last = "".join(f" ({line})" for line in self._printed()[-1:])
+                raise JobError(
+                    f"no answer within {self._limit_s:g} s{last}; is it up, and does a firewall "
+                    "let ssh through?"
+                )
             data = os.read(fd, _READ_BYTES)
             if not data:
-                raise Unanswered(*self._explain(self._exit_code(), self._printed()))
+                raise JobError(self._explain(self._exit_code(), self._printed()))
             self._rest += data
         line, _, self._rest = self._rest.partition(b"\n")
         return line
@@ -111,17 +117,9 @@ class Visit:
         except subprocess.TimeoutExpired:
             return 1
 
-    def _printed(self) -> str:
+    def _printed(self) -> list[str]:
         self._errors.seek(0)
-        return self._errors.read(_READ_BYTES).decode(errors="replace")
-
-
-class Unanswered(JobError):
-    """A host that says nothing."""
-
-    def __init__(self, trouble: str, remedy: str) -> None:
-        super().__init__(trouble)
-        self.trouble, self.remedy = trouble, remedy
+        return self._errors.read(_READ_BYTES).decode(errors="replace").splitlines()
 
 
 @dataclass(slots=True)
@@ -141,7 +139,7 @@ def survey(
     hosts: Sequence[str],
     reference: Reference,
     way: Way,
-    explain: Explain,
+    explain: Callable[[str], Explain],
     *,
     python: str,
     path: Sequence[str] = (),
@@ -155,7 +153,7 @@ def survey(
         hosts: At least one.
         reference: What to look for.
         way: How commands get to a host.
-        explain: Says why one does not answer.
+        explain: Returns what says why a host does not answer.
         python: The interpreter that the job would use.
         path: Folders in which it finds packages, beside its own.
         limit_s: How long a host may take for an answer.
@@ -165,7 +163,7 @@ def survey(
     request = {"facts": {**question, "path": list(path)}}
 
     def arrive(host: str) -> _Stop:
-        visit = Visit(way(host, command), limit_s, explain)
+        visit = Visit(way(host, command), limit_s, explain(host))
         return _introduced(host, visit, request)
 
     def leave(stop: _Stop) -> None:
@@ -193,8 +191,8 @@ def _introduced(host: str, visit: Visit, request: object) -> _Stop:
         before_s = time.time()
         said = visit.ask(request)
         after_s = time.time()
-    except Unanswered as error:
-        stop.finding = replace(stop.finding, trouble=error.trouble, remedy=error.remedy)
+    except JobError as error:
+        stop.finding = replace(stop.finding, trouble=str(error))
         return stop
     stop.names += [address for _, address in said["interfaces"]]
     stop.interfaces = {address: name for name, address in said["interfaces"]}
@@ -213,8 +211,8 @@ def _introduced(host: str, visit: Visit, request: object) -> _Stop:
 def _listen(stop: _Stop) -> None:
     try:
         said = stop.visit.ask({"token": stop.token})
-    except Unanswered as error:
-        stop.finding = replace(stop.finding, trouble=error.trouble, remedy=error.remedy)
+    except JobError as error:
+        stop.finding = replace(stop.finding, trouble=str(error))
         return
     stop.port = said.get("port", 0)
     stop.finding = replace(stop.finding, port_error=said.get("error", ""))
@@ -233,8 +231,8 @@ def _reach(stop: _Stop, others: Sequence[_Stop]) -> None:
     targets = [{"names": each.names, "port": each.port, "token": each.token} for each in others]
     try:
         said = stop.visit.ask({"connect": targets})
-    except Unanswered as error:
-        stop.finding = replace(stop.finding, trouble=error.trouble, remedy=error.remedy)
+    except JobError as error:
+        stop.finding = replace(stop.finding, trouble=str(error))
         return
     reached = []
     for other, answer in zip(others, said, strict=True):

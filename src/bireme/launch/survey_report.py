@@ -45,9 +45,7 @@ class Finding:
 
     host: str
     trouble: str = ""
-    """Why it cannot be examined; the rest is empty then."""
-    remedy: str = ""
-    """What to do about that."""
+    """Why it cannot be examined, and what to do about that; the rest is empty then."""
     python: str = ""
     executable: str = ""
     packages: Mapping[str, str] = field(default_factory=dict)
@@ -77,13 +75,13 @@ def survey_table(
 
     Example:
         >>> mine = Reference(python="3.11.7", packages={}, folder="/work")
-        >>> hosts = [Finding(host="a", trouble="connection refused", remedy="start sshd there")]
+        >>> hosts = [Finding(host="a", trouble="nobody listens there")]
         >>> for line in survey_table(mine, hosts, tick="ok", cross="NO"):
         ...     print(line)
         host  reachable  python  packages  folder  clock  port  network
         a     NO
         what to do:
-          a: connection refused; start sshd there
+          a: nobody listens there
     """
     rows: list[tuple[str, ...]] = [("host", *_COLUMNS)]
     todo: list[str] = []
@@ -135,7 +133,7 @@ _Verdict = tuple[str, list[str]]
 def _reachable(_reference: Reference, finding: Finding) -> _Verdict:
     if not finding.trouble:
         return "", []
-    return "", ["; ".join(filter(None, (finding.trouble, finding.remedy)))]
+    return "", [finding.trouble]
 
 
 def _python(reference: Reference, finding: Finding) -> _Verdict:

@@ -4,7 +4,7 @@ import argparse
 import selectors
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -139,12 +139,26 @@ class SshBackend:
 
     def command(self, host: Host, spec: JobSpec) -> tuple[str, ...]:
         """Return the words that start the agent on a host."""
-        return (self._program, *self._args, *self._options(host, spec), host.name, self._line())
+        return self._remote(host, self._line(), spec.launch_timeout_s)
 
-    def _options(self, host: Host, spec: JobSpec) -> Iterator[str]:
+    def remote(self, host: Host, command: Sequence[str], limit_s: float) -> tuple[str, ...]:
+        """Return the words that run another command on a host.
+
+        Args:
+            host: Where.
+            command: Its words, without newlines and exclamation marks, which some shells take for
+                their own.
+            limit_s: How long connecting may take.
+        """
+        return self._remote(host, shlex.join(command), limit_s)
+
+    def _remote(self, host: Host, line: str, limit_s: float) -> tuple[str, ...]:
+        return (self._program, *self._args, *self._options(host, limit_s), host.name, line)
+
+    def _options(self, host: Host, most_s: float) -> Iterator[str]:
         if self._program.rpartition("/")[2] != "ssh":
             return
-        limit_s = max(1, min(_CONNECT_S, int(spec.launch_timeout_s)))
+        limit_s = max(1, min(_CONNECT_S, int(most_s)))
         yield "-T"
         for option in (
             "BatchMode=yes",
