@@ -6,6 +6,7 @@ is one `Session`, in ``CURRENT``. Tests make their own.
 
 import atexit
 import itertools
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,12 +16,15 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from bireme.collective import Collectives, Handle, Topology
 from bireme.collective.assembly import Assembly
-from bireme.errors import BiremeError, ConfigError
+from bireme.errors import BiremeError, ConfigError, EngineClosed, RankLost
 from bireme.horovod import environment
 from bireme.horovod.common.exceptions import HorovodInternalError, NotInitialized
 from bireme.settings.ranks import RankSettings
 
 __all__ = ("CURRENT", "Pending", "Session")
+
+_CYCLE_S = 0.001
+"""Of the submitting thread's own time."""
 
 
 @dataclass(slots=True)
@@ -48,6 +52,8 @@ class Session:
         self._unnamed: dict[tuple[str, int], Iterator[int]] = defaultdict(itertools.count)
         self._numbers = itertools.count()
         self._is_registered = False
+        self._latest: tuple[str, int, float] | None = None
+        self._is_broken = False
         self.pending: dict[int, Pending] = {}
         """Operations by the number that the user holds."""
         self.owners: Any = WeakTensorKeyDictionary()
@@ -76,6 +82,10 @@ class Session:
         """This process's place in the job; raises as ``engine``."""
         return self.engine.topology
 
+    def note(self, error: BaseException) -> None:
+        """Take note of an operation's error: after some, the next ``start`` begins a new job."""
+        self._is_broken = self._is_broken or isinstance(error, EngineClosed | RankLost)
+
     def start(self, ranks: Sequence[int] | None = None) -> bool:
         """Meet the other processes and start the engine.
 
@@ -83,12 +93,14 @@ class Session:
             ranks: Which ranks of the job take part, all that call this alike; None: all.
 
         Returns:
-            Whether anything was done; False when it is up already.
+            Whether anything was done; False when it is up already, and no process of it has left.
 
         Raises:
             ConfigError: The environment contradicts itself, or this rank is not among ``ranks``.
             HorovodInternalError: The other processes did not come, or were lost.
         """
+        if self._is_broken:
+            self.stop()
         if self._engine is not None:
             return False
         env = self._read_env()
@@ -116,8 +128,24 @@ class Session:
     def number_of(self, pending: Pending) -> int:
         """Return the number under which the user finds an operation again."""
         number = next(self._numbers)
+        self._latest = (pending.handle.name, number, time.thread_time())
         self.pending[number] = pending
         return number
+
+    def is_repeated(self, name: str) -> bool:
+        """Return whether ``name`` has only just been submitted, and nobody has asked for it since.
+
+        It may be done already. Horovod starts operations up to a millisecond later, and so tells
+        a name that is used twice by mistake; that does not depend on the machine's load here.
+        """
+        if self._latest is None or self._latest[0] != name:
+            return False
+        _, number, submitted_s = self._latest
+        return number in self.pending and time.thread_time() - submitted_s < _CYCLE_S
+
+    def forget_latest(self) -> None:
+        """Take note that somebody knows the operation that was submitted last to be done."""
+        self._latest = None
 
     def name_of(self, kind: str, name: str | None, process_set: int) -> str:
         """Return what an operation is called among ranks; unnamed ones are counted.
@@ -132,6 +160,8 @@ class Session:
     def _forget(self) -> None:
         self.pending.clear()
         self._unnamed.clear()
+        self._latest = None
+        self._is_broken = False
 
 
 CURRENT = Session()

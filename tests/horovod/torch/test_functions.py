@@ -38,4 +38,13 @@ def test_broadcasting_a_fresh_state_changes_neither_parameters_nor_state(hvd, ki
     hvd.broadcast_optimizer_state(optimizer, root_rank=0, model=model)
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
     assert not optimizer.state
-    assert all(p.grad is None for p in model.parameters())
+    assert all(torch.count_nonzero(p.grad) == 0 for p in model.parameters())
+
+
+def test_sparse_parameters_get_no_dense_gradient(hvd):
+    model = torch.nn.Embedding(3, 2, sparse=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    hvd.broadcast_optimizer_state(optimizer, 0, model)
+    assert model.weight.grad is None
+    hvd.broadcast_optimizer_state(torch.optim.SparseAdam(model.parameters()), 0)
+    assert model.weight.grad is None

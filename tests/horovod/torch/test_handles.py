@@ -74,3 +74,42 @@ def test_results_come_back_into_tensors_that_are_not_laid_out_in_order():
     sent += 1
     assert handles.put_back([tensor], [sent])[0] is tensor
     assert torch.equal(tensor, torch.ones(3, 2))
+
+
+def test_a_name_used_twice_at_once_is_an_error_however_fast_the_first_is_done(hvd):
+    tensor = torch.ones(1)
+    number = hvd.allreduce_async(tensor, name="twice")
+    with pytest.raises(ValueError, match=r"allreduce.twice is under way already"):
+        hvd.allreduce_async(tensor, name="twice")
+    other = hvd.allgather_async(tensor, name="twice")
+    hvd.synchronize(number)
+    hvd.synchronize(other)
+    # Known to be done: by poll, or by synchronize.
+    number = hvd.allreduce_async(tensor, name="twice")
+    assert hvd.poll(number)
+    number = hvd.allreduce_async(tensor, name="twice")
+    hvd.synchronize(number)
+    hvd.synchronize(hvd.allreduce_async(tensor, name="twice"))
+
+
+def test_a_name_may_be_used_again_later_though_nobody_asked_for_its_result(hvd, monkeypatch):
+    now = [1.0]
+    monkeypatch.setattr("bireme.horovod.session.time.thread_time", lambda: now[0])
+    hvd.allreduce_async(torch.ones(1), name="m")
+    now[0] += 0.002
+    hvd.allreduce_async(torch.ones(1), name="m")
+
+
+@pytest.mark.parametrize("kind", ["EngineClosed", "RankLost", "MismatchError"])
+def test_after_a_process_has_left_init_begins_a_new_job(hvd, kind):
+    from bireme import errors
+
+    before = CURRENT.engine
+    handle = Handle(1, "lost")
+    number = CURRENT.number_of(handles.Pending(handle, bool, None))
+    handle.fail(getattr(errors, kind)("rank 1"))
+    with pytest.raises(hvd.HorovodInternalError):
+        hvd.synchronize(number)
+    assert hvd.is_initialized()
+    hvd.init()
+    assert (CURRENT.engine is before) == (kind == "MismatchError")

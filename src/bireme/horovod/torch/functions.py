@@ -59,18 +59,18 @@ def broadcast_optimizer_state(
 ) -> None:
     """Give every process the root's optimizer state and options, such as the learning rate.
 
-    Nothing is stepped: parameters stay as they are, and a fresh optimizer stays fresh. State that
-    the root does not have is dropped elsewhere.
+    Nothing is stepped: parameters stay as they are, and a fresh optimizer stays fresh, but that its
+    parameters get gradients of zeros, as scripts expect. State that the root does not have is
+    dropped elsewhere.
 
     Args:
         optimizer: Plain or distributed, over parameters of the same shapes everywhere.
         root_rank: Whose state holds.
-        model: Not needed; kept for scripts that pass it.
+        model: Tells which parameters have sparse gradients; those get none.
 
     Raises:
         ConfigError: A ValueError, on every process: the optimizers have different parameters.
     """
-    del model
     is_root = CURRENT.topology.rank == root_rank
     plan, tensors = outline(optimizer) if is_root else (None, [])
     plan = broadcast_object(plan, root_rank)
@@ -90,6 +90,8 @@ def broadcast_optimizer_state(
         synchronize(handle)
     if not is_root:
         install(plan, tensors, optimizer)
+    if not plan.state:
+        _clear_gradients(optimizer, model)
 
 
 def broadcast_object(
@@ -130,6 +132,17 @@ def allgather_object(
     sizes = allgather(torch.tensor([data.numel()]), name and f"{name}.sz", process_set)
     whole = allgather(data, name and f"{name}.t", process_set)
     return [from_bytes(part.numpy().tobytes()) for part in whole.split(sizes.tolist())]
+
+
+def _clear_gradients(optimizer: torch.optim.Optimizer, model: torch.nn.Module | None) -> None:
+    """Give zeros to trained parameters without a gradient, but for those with sparse ones."""
+    layers = model.modules() if model is not None else ()
+    sparse = {id(p) for each in layers if getattr(each, "sparse", False) for p in each.parameters()}
+    if isinstance(optimizer, torch.optim.SparseAdam):
+        return
+    for param in (param for group in optimizer.param_groups for param in group["params"]):
+        if param.requires_grad and param.grad is None and id(param) not in sparse:
+            param.grad = torch.zeros_like(param)
 
 
 def _tensor_of(data: bytes) -> Tensor:

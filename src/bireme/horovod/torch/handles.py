@@ -59,8 +59,14 @@ def submit(
     try:
         engine = CURRENT.engine
         set_id = id_of(process_set)
-        handle = start(engine, CURRENT.name_of(kind, name, set_id), set_id)
+        whole = CURRENT.name_of(kind, name, set_id)
+        if name is not None and CURRENT.is_repeated(whole):
+            raise ConfigError(
+                f"{whole} is under way already: synchronize it first, or use another name"
+            )
+        handle = start(engine, whole, set_id)
     except (NotInitialized, CollectiveError) as error:
+        CURRENT.note(error)
         raise HorovodInternalError(str(error)) from error
     return CURRENT.number_of(Pending(handle, finish, inputs))
 
@@ -120,7 +126,10 @@ def poll(handle: int) -> bool:
     """
     if handle not in CURRENT.pending:
         raise ConfigError(f"there is no operation {handle!r}, or it has been synchronised already")
-    return CURRENT.pending[handle].handle.done()
+    is_done = CURRENT.pending[handle].handle.done()
+    if is_done:
+        CURRENT.forget_latest()
+    return is_done
 
 
 def synchronize(handle: int) -> Any:
@@ -139,6 +148,7 @@ def synchronize(handle: int) -> Any:
     try:
         return pending.finish(pending.handle.wait())
     except BiremeError as error:
+        CURRENT.note(error)
         raise HorovodInternalError(str(error)) from error
 
 
@@ -154,7 +164,7 @@ def join(device: int = -1) -> int:
         The rank that joined last, the same everywhere.
     """
     number = submit(
-        "join", "noname", global_process_set, lambda engine, _, __: engine.join(device), int
+        "join", None, global_process_set, lambda engine, _, __: engine.join(device), int
     )
     return int(synchronize(number))
 
@@ -162,7 +172,7 @@ def join(device: int = -1) -> int:
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Wait until every process of the set is here."""
     number = submit(
-        "barrier", "noname", process_set, lambda engine, _, which: engine.barrier(which), bool
+        "barrier", None, process_set, lambda engine, _, which: engine.barrier(which), bool
     )
     synchronize(number)
 
