@@ -157,9 +157,13 @@ class Session:
             return f"{kind}.{name}"
         return f"{kind}.noname.{next(self._unnamed[kind, process_set])}"
 
+    def count_anew(self) -> None:
+        """Count unnamed operations from 0 again; all processes do at the same time."""
+        self._unnamed.clear()
+
     def _forget(self) -> None:
         self.pending.clear()
-        self._unnamed.clear()
+        self.count_anew()
         self._latest = None
         self._is_broken = False
 

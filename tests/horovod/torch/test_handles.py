@@ -113,3 +113,10 @@ def test_after_a_process_has_left_init_begins_a_new_job(hvd, kind):
     assert hvd.is_initialized()
     hvd.init()
     assert (CURRENT.engine is before) == (kind == "MismatchError")
+
+
+def test_unnamed_operations_are_counted_anew_after_a_join(hvd):
+    hvd.allreduce(torch.ones(1))
+    assert CURRENT.name_of("allreduce", None, 0) == "allreduce.noname.1"
+    hvd.join()
+    assert CURRENT.name_of("allreduce", None, 0) == "allreduce.noname.0"

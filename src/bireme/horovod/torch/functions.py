@@ -105,16 +105,17 @@ def broadcast_object(
     Args:
         obj: Anything that can be pickled; what other processes pass does not matter.
         root_rank: Rank in the job, also within a process set.
-        name: Ties together the calls of all processes; None: calls are counted.
+        name: Ties together the calls of all processes; None: there is one at a time.
         process_set: Who takes part.
     """
+    name = name or "broadcast_object"
     is_root = CURRENT.topology.rank == root_rank
     data = _tensor_of(to_bytes(obj)) if is_root else torch.empty(0, dtype=torch.uint8)
     size = torch.tensor([data.numel()])
-    broadcast_(size, root_rank, name and f"{name}.sz", process_set)
+    broadcast_(size, root_rank, f"{name}.sz", process_set)
     if not is_root:
         data = torch.empty(int(size), dtype=torch.uint8)
-    broadcast_(data, root_rank, name and f"{name}.t", process_set)
+    broadcast_(data, root_rank, f"{name}.t", process_set)
     return obj if is_root else from_bytes(data.numpy().tobytes())
 
 
@@ -125,12 +126,13 @@ def allgather_object(
 
     Args:
         obj: Anything that can be pickled.
-        name: Ties together the calls of all processes; None: calls are counted.
+        name: Ties together the calls of all processes; None: there is one at a time.
         process_set: Who takes part.
     """
+    name = name or "allgather_object"
     data = _tensor_of(to_bytes(obj))
-    sizes = allgather(torch.tensor([data.numel()]), name and f"{name}.sz", process_set)
-    whole = allgather(data, name and f"{name}.t", process_set)
+    sizes = allgather(torch.tensor([data.numel()]), f"{name}.sz", process_set)
+    whole = allgather(data, f"{name}.t", process_set)
     return [from_bytes(part.numpy().tobytes()) for part in whole.split(sizes.tolist())]
 
 
