@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from bireme import kvstore as kvstore
     from bireme import nn as nn
     from bireme.consistency.local import LocalSteps as LocalSteps
+    from bireme.horovod.running import run as run
     from bireme.kvstore.factory import run_role as run_role
     from bireme.train import callbacks as callbacks
     from bireme.train import metrics as metrics
@@ -46,6 +47,7 @@ __all__ = (
     "metrics",
     "nn",
     "optimizer_states",
+    "run",
     "run_role",
     "split_and_load",
     "split_data",
@@ -69,6 +71,7 @@ _NAMES = {
     "Trainer": "bireme.train.trainer",
     "cpu": "bireme.types",
     "gpu": "bireme.types",
+    "run": "bireme.horovod.running",
     "run_role": "bireme.kvstore.factory",
     "split_and_load": "bireme.train.split",
     "split_data": "bireme.train.split",

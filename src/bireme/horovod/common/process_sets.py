@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from bireme.errors import ConfigError
+from bireme.errors import CollectiveError, ConfigError
+from bireme.horovod.common.exceptions import HorovodInternalError
 from bireme.horovod.session import CURRENT
 
 __all__ = (
@@ -102,10 +103,17 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
 
     Raises:
         ConfigError: There is a set of these ranks already, or they are no ranks of the job.
+        HorovodInternalError: The processes do not agree on the ranks.
     """
     if not isinstance(process_set, ProcessSet):
         process_set = ProcessSet(process_set)
-    process_set.process_set_id = CURRENT.engine.add_process_set(process_set.ranks or [])
+    ranks, engine = process_set.ranks or [], CURRENT.engine
+    if tuple(ranks) in engine.process_sets().values():
+        raise ConfigError(f"Attempted to add a duplicate process set: there is {ranks} already")
+    try:
+        process_set.process_set_id = engine.add_process_set(ranks)
+    except CollectiveError as error:
+        raise HorovodInternalError(str(error)) from error
     return process_set
 
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from bireme.collective import Collectives, Handle
 from bireme.horovod.common.basics import HorovodBasics
+from bireme.horovod.common.exceptions import HorovodInternalError
 from bireme.horovod.common.process_sets import ProcessSet, global_process_set
 from bireme.horovod.torch.compression import Compression, Compressor
 from bireme.horovod.torch.handles import as_op, dense, group_names, submit, synchronize
@@ -267,6 +268,8 @@ def _scatter(
     is_group: bool,
 ) -> int:
     sent, reduce_op = dense(tensors), as_op(op)
+    if op not in (HorovodBasics.Average, HorovodBasics.Sum):
+        raise HorovodInternalError(f"reducescatter takes Average and Sum, got {reduce_op.name}")
 
     def start(engine: Collectives, whole: str, set_id: int) -> Handle:
         return engine.reducescatter(
