@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -121,9 +121,12 @@ def bireme_job(
 
 @contextlib.contextmanager
 def gloo_job(
-    workers: Sequence[Host], script: Path, env: Mapping[str, str] | None = None
+    workers: Sequence[Host],
+    script: Path,
+    env: Mapping[str, str] | None = None,
+    arguments: Sequence[str] = (),
 ) -> Iterator[Job]:
-    """Run a group of ``torch.distributed`` with one process on each host."""
+    """Run a group of ``torch.distributed`` with a process for each of ``workers``."""
     common = {
         "MASTER_ADDR": workers[0].address,
         "MASTER_PORT": "29950",
@@ -132,14 +135,36 @@ def gloo_job(
         "OMP_NUM_THREADS": "1",
     } | dict(env or {})
     jobs = [(host, common | {"RANK": str(rank)}) for rank, host in enumerate(workers)]
-    with _running(jobs, script, len(workers)) as job:
+    with _running(jobs, script, len(workers), arguments) as job:
         yield job
 
 
 @contextlib.contextmanager
 def _running(
-    processes: Sequence[tuple[Host, Mapping[str, str]]], script: Path, num_workers: int
+    processes: Sequence[tuple[Host, Mapping[str, str]]],
+    script: Path,
+    num_workers: int,
+    arguments: Sequence[str] = (),
 ) -> Iterator[Job]:
+    command = [sys.executable, str(script), *arguments]
+
+    def starter(host: Host, env: Mapping[str, str]) -> Callable[[str], subprocess.Popen[str]]:
+        return lambda path: host.start([*command, path], env)
+
+    with launched([starter(*each) for each in processes], num_workers) as job:
+        yield job
+
+
+@contextlib.contextmanager
+def launched(
+    starters: Sequence[Callable[[str], subprocess.Popen[str]]], num_workers: int
+) -> Iterator[Job]:
+    """Run processes of which some become workers: they connect to the Unix socket they are told.
+
+    Args:
+        starters: Each starts a process, given the socket's path.
+        num_workers: How many will connect.
+    """
     # Paths of Unix sockets reach into every network namespace.
     with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
         path = f"{folder}/job"
@@ -149,8 +174,7 @@ def _running(
         started: list[subprocess.Popen[str]] = []
         lines: list[Line] = []
         try:
-            for host, env in processes:
-                started.append(host.start([sys.executable, str(script), path], env))
+            started += [start(path) for start in starters]
             lines += [_accept(listener, started) for _ in range(num_workers)]
             job = Job(lines)
             yield job
