@@ -117,7 +117,10 @@ class Hierarchy:
 
     def _reduce_pieces(self, flat: Tensor, op: Reduction, deadline_s: float) -> None:
         under_way: deque[tuple[list[Tensor], Callable[[], None] | None]] = deque()
-        for piece in torch.split(flat, max(PIECE_BYTES // flat.element_size(), 1)):
+        # Where every machine has one rank there is nothing to add up meanwhile.
+        is_alone = self._size == len(self._machines)
+        length = flat.numel() if is_alone else PIECE_BYTES // flat.element_size()
+        for piece in torch.split(flat, length):
             runs = self._runs(piece)
             own = runs[self._bank.rank]
             if self._bank.size > 1:
