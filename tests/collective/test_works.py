@@ -118,6 +118,21 @@ def test_futures_carry_the_error(recorder):
         future.wait()
 
 
+def test_what_hangs_on_a_future_may_wait_for_another_operation(recorder):
+    work = recorder.lane.submit(recorder.held, [torch.ones(1)], is_async=True)
+
+    def more(_):
+        nested = recorder.lane.submit(recorder.step("nested"), [torch.zeros(1)], is_async=True)
+        return nested.get_future().wait()[0]
+
+    chained = work.get_future().then(more)
+    after = recorder.lane.submit(recorder.step("after"), None, is_async=True)
+    recorder.gate.set()
+    assert chained.wait().tolist() == [0.0]
+    assert after.wait()
+    assert {name for name, _ in recorder.done} == {"nested", "after"}
+
+
 def test_closing_ends_what_is_queued_and_what_runs(recorder):
     running = recorder.lane.submit(recorder.held, None, is_async=True)
     assert recorder.is_held.wait(20)
@@ -129,4 +144,5 @@ def test_closing_ends_what_is_queued_and_what_runs(recorder):
     with pytest.raises(StateError, match="destroyed"):
         recorder.lane.submit(recorder.step("x"), None, is_async=False)
     assert recorder.done == []
-    assert "bireme-collectives" not in [each.name for each in threading.enumerate()]
+    names = {each.name for each in threading.enumerate()}
+    assert not names & {"bireme-collectives", "bireme-futures"}

@@ -5,6 +5,7 @@ PyTorch calls these methods from Python (``dist.all_reduce``) and from C++
 that are not contiguous are copied and copied back.
 """
 
+import os
 import weakref
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -78,7 +79,9 @@ class BiremeProcessGroup(_Base):  # type: ignore[misc]
         self._flat, self._messages = flat, list[Network]()
         self._lane = Lane(lambda error: exchange.give_up(_reason(error)))
         self._name = self._description = ""
-        self._ending = weakref.finalize(self, _end, self._lane, exchange, self._messages)
+        self._ending = weakref.finalize(
+            self, _end, os.getpid(), self._lane, exchange, self._messages
+        )
 
     @property
     def exchange(self) -> Exchange:
@@ -371,7 +374,10 @@ def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-def _end(lane: Lane, exchange: Exchange, messages: Sequence[Network]) -> None:
+def _end(process: int, lane: Lane, exchange: Exchange, messages: Sequence[Network]) -> None:
+    # A forked child has copies of all this, and must not end what is its parent's.
+    if process != os.getpid():
+        return
     lane.close(lambda: exchange.give_up("the group was destroyed"))
     exchange.close()
     for each in messages:

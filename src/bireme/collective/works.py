@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
+from queue import SimpleQueue
 from typing import Any
 
 import torch
@@ -81,6 +82,8 @@ class LaneWork(Work):
                 self._future = Future()
                 if self.is_done:
                     self._future.set_result(None)
+                else:
+                    self._lane.expect_callbacks()
             # An exception set by set_exception() would reach waiters in Python, but not DDP's.
             return self._future.then(self._outcome)
 
@@ -89,8 +92,13 @@ class LaneWork(Work):
             raise self.error
         return self._result
 
+    @property
+    def has_future(self) -> bool:
+        """Whether somebody has asked for a future."""
+        return self._future is not None
+
     def finish(self) -> None:
-        """Tell the future; the lane has set the rest."""
+        """Tell the future, and run what was hung onto it; the lane has set the rest."""
         if self._future is not None:
             self._future.set_result(None)
 
@@ -109,6 +117,25 @@ class Lane:
         self._is_busy = False
         self._is_closed = False
         self._thread: threading.Thread | None = None
+        self._finished: SimpleQueue[LaneWork | None] = SimpleQueue()
+        self._teller: threading.Thread | None = None
+        self._num_told = 0
+
+    def expect_callbacks(self) -> None:
+        """Have a thread that tells futures. With `condition` held.
+
+        What hangs on a future may itself wait for an operation, as PowerSGD's hook does; in the
+        thread that runs operations it would wait for ever.
+        """
+        if self._teller is None and not self._is_closed:
+            self._teller = threading.Thread(target=self._tell, name="bireme-futures", daemon=True)
+            self._teller.start()
+
+    def _tell(self) -> None:
+        while (work := self._finished.get()) is not None:
+            work.finish()
+            with self.condition:
+                self._num_told -= 1
 
     def submit(self, run: Callable[[], object], result: Any, *, is_async: bool) -> LaneWork:
         """Run an operation, or queue it.
@@ -166,8 +193,10 @@ class Lane:
             on_stuck()
         for work in dropped:
             self._end(work, StateError("this process group was destroyed before its turn"))
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(5.0)
+        self._finished.put(None)
+        for each in (thread, self._teller):
+            if each is not None and each is not threading.current_thread():
+                each.join(5.0)
 
     def _drive(self) -> None:
         while True:
@@ -200,4 +229,10 @@ class Lane:
             if was_busy:
                 self._is_busy = False
             self.condition.notify_all()
-        work.finish()
+            # Who is being told may wait for this one: then it is told here.
+            is_told = work.has_future and self._teller is not None and not self._num_told
+            self._num_told += is_told
+        if is_told:
+            self._finished.put(work)
+        else:
+            work.finish()

@@ -8,6 +8,7 @@ step before, and hands out the piece before that.
 
 from collections.abc import Sequence
 from itertools import pairwise
+from zlib import crc32
 
 import torch
 
@@ -87,8 +88,13 @@ def reduce_scatter(
     """
     elements = bank.elements(output.dtype, op)
     arrays = [elements.of(tensor) for tensor in inputs]
-    lengths = ",".join(str(len(array)) for array in arrays)
-    bank.begin(f"reduce_scatter {op} {output.dtype} of {lengths}", timeout_s)
+    lengths = [len(array) for array in arrays]
+    told = (
+        f"{lengths[0]} each"
+        if len({*lengths}) == 1
+        else f"lengths {crc32(repr(lengths).encode()):08x}"
+    )
+    bank.begin(f"reduce_scatter {op} {output.dtype} of {told}", timeout_s)
     scatter_runs(bank, arrays, elements.of(output), output.dtype, op)
 
 

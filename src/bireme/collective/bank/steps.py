@@ -162,13 +162,15 @@ class Steps:
 
     def leave(self) -> None:
         """Tell the others that this rank is done; later calls raise."""
-        # A forked child has its parent's objects, and must not speak for it.
-        if self._segment.process == os.getpid() and not self._error:
+        if not self._error:
             self._say(State.LEFT, "")
         self._error = "the group was destroyed"
 
     def _say(self, state: State, note: str) -> None:
         segment = self._segment
+        # A forked child has its parent's objects, and must not speak for it.
+        if segment.process != os.getpid():
+            return
         segment.write_note(note)
         self._order_memory()
         self._words[segment.state_word(segment.rank)] = state
