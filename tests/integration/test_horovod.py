@@ -62,6 +62,7 @@ def test_an_unmodified_script_runs_under_either_launcher(tmp_path, launcher):
     from bireme.horovod import environment
 
     env = environment.read() | {"PYTHONPATH": ":".join(path), "HOROVOD_TIMELINE": str(timeline)}
+    env["HOROVOD_TIMELINE_MARK_CYCLES"] = "1"
     ended = subprocess.run(
         [sys.executable, "-m", *command, str(script)],
         env=env,
@@ -74,7 +75,7 @@ def test_an_unmodified_script_runs_under_either_launcher(tmp_path, launcher):
     (line,) = [line for line in ended.stdout.splitlines() if "bireme.horovod" in line]
     grad, module, names = json.loads(line[line.index("[1") :])
     assert (grad, module) == (1.5, "bireme.horovod.torch")
-    assert {"NEGOTIATE_ALLREDUCE", "ALLREDUCE"} <= set(names)
+    assert {"NEGOTIATE_ALLREDUCE", "ALLREDUCE", "CYCLE_START"} <= set(names)
     assert "allreduce.weight" in timeline.read_text()
 
 

@@ -188,6 +188,8 @@ class Negotiation:
     def _feed(self, event: Event) -> bool:
         assert self._coordinator is not None
         has_orders = False
+        if self.timeline is not None:
+            self.timeline.cycle()
         for action in self._coordinator.handle(event, time.monotonic()):
             if isinstance(action, Send):
                 if action.rank == self._rank:
