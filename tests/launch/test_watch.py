@@ -1,6 +1,8 @@
 """One loop for any number of hosts; here with sites that only pretend."""
 
+import os
 import platform
+import selectors
 
 import pytest
 from tests.launch.goldens import job
@@ -20,7 +22,9 @@ LIMITS = Limits(settle_s=0.0, culprit_s=0.0, grace_s=0.1)
 class Pretender:
     """A host whose processes live in its memory only."""
 
-    def __init__(self, world, host, _begin, _selector, listener):
+    def __init__(self, world, host, _begin, selector, listener):
+        if world.awake not in selector.get_map():
+            selector.register(world.awake, selectors.EVENT_READ)
         self.name, self.host = host.host.name, host
         self.world, self.listener = world, listener
         self.is_gone = False
@@ -100,7 +104,13 @@ class World:
         def site(*each):
             return Pretender(self, *each)
 
-        return run_plan(self.plan, self, site, LIMITS)
+        # Always readable: pretenders have nothing of their own that wakes the loop.
+        self.awake, writer = os.pipe()
+        os.close(writer)
+        try:
+            return run_plan(self.plan, self, site, LIMITS)
+        finally:
+            os.close(self.awake)
 
     def line(self, node, text, *, is_error):
         self.printed.append((str(node), text, is_error))
