@@ -8,11 +8,12 @@ import dataclasses
 import inspect
 import sys
 import typing
+from collections.abc import Mapping
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
 
-from bireme.settings import JobSettings, NodeSettings
+from bireme.settings import JobSettings, NodeSettings, collective
 from bireme.settings.dmlc import SPELLINGS
 from bireme.settings.ranks import FAMILIES
 from bireme.settings.unused import UNUSED
@@ -66,10 +67,10 @@ def docstrings(cls: type) -> dict[str, str]:
     return found
 
 
-def table(cls: type) -> str:
+def table(cls: type, spellings: Mapping[str, str] = SPELLINGS, others: str = "MXNet's name") -> str:
     """Return the Markdown table of one settings class."""
     rows = [
-        "| Variable | MXNet's name | Default | Values | Meaning |",
+        f"| Variable | {others} | Default | Values | Meaning |",
         "| --- | --- | --- | --- | --- |",
     ]
     meanings = docstrings(cls)
@@ -77,7 +78,7 @@ def table(cls: type) -> str:
     hints = typing.get_type_hints(cls)
     for field in dataclasses.fields(cls):
         variable = names[field.name]
-        other = f"`{SPELLINGS[variable.name]}`" if variable.name in SPELLINGS else ""
+        other = f"`{spellings[variable.name]}`" if variable.name in spellings else ""
         cells = [
             f"`{variable.name}`",
             other,
@@ -129,6 +130,8 @@ def page() -> str:
             table(NodeSettings),
             "## What a job wants\n",
             table(JobSettings),
+            "## What collectives want\n",
+            table(collective.CollectiveSettings, collective.SPELLINGS, "Horovod's name"),
             "## Who numbers the ranks\n",
             RANKS,
             ranks(),

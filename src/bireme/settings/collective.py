@@ -5,19 +5,23 @@ Read by whoever starts an engine. Horovod's names are understood; ours come firs
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from bireme.errors import ConfigError
 from bireme.settings.variables import check_fields, env, read_fields
 
-__all__ = ("CollectiveSettings",)
+__all__ = ("SPELLINGS", "CollectiveSettings")
 
-_SPELLINGS = {
-    "HOROVOD_FUSION_THRESHOLD": "BIREME_FUSION_THRESHOLD",
-    "HOROVOD_CACHE_CAPACITY": "BIREME_CACHE_CAPACITY",
-    "HOROVOD_STALL_CHECK_TIME_SECONDS": "BIREME_STALL_WARNING",
-    "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "BIREME_STALL_SHUTDOWN",
-    "HOROVOD_GLOO_TIMEOUT_SECONDS": "BIREME_COLLECTIVE_TIMEOUT",
-}
+SPELLINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "BIREME_FUSION_THRESHOLD": "HOROVOD_FUSION_THRESHOLD",
+        "BIREME_CACHE_CAPACITY": "HOROVOD_CACHE_CAPACITY",
+        "BIREME_STALL_WARNING": "HOROVOD_STALL_CHECK_TIME_SECONDS",
+        "BIREME_STALL_SHUTDOWN": "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
+        "BIREME_COLLECTIVE_TIMEOUT": "HOROVOD_GLOO_TIMEOUT_SECONDS",
+    }
+)
+"""Horovod's names of our variables."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +71,7 @@ class CollectiveSettings:
         Raises:
             ConfigError: A text cannot be read; names the variable.
         """
-        texts = {ours: mapping[theirs] for theirs, ours in _SPELLINGS.items() if theirs in mapping}
+        texts = {ours: mapping[theirs] for ours, theirs in SPELLINGS.items() if theirs in mapping}
         if mapping.get("HOROVOD_STALL_CHECK_DISABLE", "").strip() in ("1", "true", "True"):
             texts["BIREME_STALL_WARNING"] = "0"
             texts["BIREME_STALL_SHUTDOWN"] = "0"

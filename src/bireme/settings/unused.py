@@ -6,6 +6,7 @@ Called by whoever starts a node; it logs the lines as warnings.
 import difflib
 from collections.abc import Mapping
 
+from bireme.settings.collective import CollectiveSettings
 from bireme.settings.dmlc import SPELLINGS
 from bireme.settings.job import JobSettings
 from bireme.settings.node import NodeSettings
@@ -43,6 +44,7 @@ _HARMLESS = frozenset(
 
 _SOFTWARE_VANS = frozenset({"", "zmq", "0mq", "p3"})
 
+_CLASSES = (NodeSettings, JobSettings, CollectiveSettings)
 _OURS = ("BIREME_", "DMLC_", "PS_")
 
 
@@ -78,5 +80,5 @@ def _notice(name: str, text: str) -> str:
 
 
 def _known() -> list[str]:
-    ours = [each.name for cls in (NodeSettings, JobSettings) for each in variables(cls).values()]
+    ours = [each.name for cls in _CLASSES for each in variables(cls).values()]
     return sorted({*ours, *SPELLINGS.values(), *_HARMLESS})
