@@ -67,7 +67,7 @@ def hand_in(queue: Queue, script: str) -> str:
         raise JobError(f"cannot submit: {error}") from error
     number = queue.number_of(ended.stdout)
     if ended.returncode or not number:
-        raise JobError(f"{queue.submit[0]} refuses the job: {_last(ended.stderr + ended.stdout)}")
+        raise JobError(f"the cluster refuses the job: {_last(ended.stderr + ended.stdout)}")
     return number
 
 
@@ -166,7 +166,7 @@ class _Follower:
             return None
         self._step()
         if not self._number:
-            raise JobError(f"{self._queue.submit[0]} refuses the job: {_last(self._text)}")
+            raise JobError(f"the cluster refuses the job: {_last(self._text)}")
         if self._queue.exit_code is None:
             return code
         now_s = time.monotonic()

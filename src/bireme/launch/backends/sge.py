@@ -46,6 +46,9 @@ from bireme.launch.watch import run_plan
 
 __all__ = ("SgeBackend",)
 
+# Into a pipe qsub would say the job's number only when it ends.
+_QSUB_AND_WAIT = ("stdbuf", "-oL", "qsub", "-sync", "y")
+
 
 class SgeBackend:
     """Runs a job in Grid Engine.
@@ -78,9 +81,8 @@ class SgeBackend:
     ) -> None:
         self._env, self._granted = env, granted
         self._pe, self._array, self._args = pe, array, args
-        self._detach = detach
+        self._detach, self._limits = detach, limits
         self._python = python or sys.executable
-        self._limits = limits
 
     @classmethod
     def add_options(cls, parser: argparse.ArgumentParser) -> None:
@@ -155,7 +157,7 @@ class SgeBackend:
             exit_code = run_array(plan, self.render(plan), printer, self._python, self._limits)
             return Submitted(job=spec.name, exit_code=exit_code)
         queue = Queue(
-            submit=("qsub", *(() if self._detach else ("-sync", "y"))),
+            submit=("qsub",) if self._detach else _QSUB_AND_WAIT,
             number_of=qsub_number,
             cancel=lambda number: ("qdel", number),
             env=spec.inherited,
