@@ -13,10 +13,12 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import msgspec
 
 from bireme.errors import BiremeError
+from bireme.launch.environment import of_machine
 from bireme.launch.exits import Exit
 from bireme.launch.outbox import Outbox
 from bireme.launch.signals import SignalInbox
@@ -40,6 +42,7 @@ from bireme.launch.talk import (
     ToAgent,
     Unframer,
     frame,
+    packed,
 )
 from bireme.launch.turn import turn
 from bireme.types.nodes import NodeId
@@ -63,8 +66,14 @@ class Agent:
     """
 
     def __init__(
-        self, in_fd: int, out_fd: int, reached_at: str = "", reached_from: str = ""
+        self,
+        in_fd: int,
+        out_fd: int,
+        reached_at: str = "",
+        reached_from: str = "",
+        own: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        self._own = packed(own)
         self._in_fd = in_fd
         self._outbox = Outbox(out_fd)
         self._reached_at = reached_at
@@ -178,6 +187,8 @@ class Agent:
             self._get_ready(msgspec.structs.replace(begin, workdir=str(unpacker.folder)))
 
     def _get_ready(self, begin: Begin) -> None:
+        # What the host or its cluster has set, such as the GPUs to use, where the job says nothing.
+        begin = msgspec.structs.replace(begin, base={**self._own, **begin.base})
         self._site = LocalSite(begin, self._selector, self, reached_at=self._reached_at)
         self._site.open()
 
@@ -217,4 +228,4 @@ def serve(env: Mapping[str, str]) -> int:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     connection = env.get("SSH_CONNECTION", "").split()
     reached_from, _, reached_at, _ = connection if len(connection) == 4 else ("",) * 4
-    return Agent(in_fd, out_fd, reached_at, reached_from).run()
+    return Agent(in_fd, out_fd, reached_at, reached_from, of_machine(env)).run()

@@ -23,6 +23,7 @@ __all__ = (
     "identity_variables",
     "is_secret",
     "meeting_variables",
+    "of_machine",
     "told",
 )
 
@@ -121,6 +122,19 @@ def forwarded(inherited: Mapping[str, str], *, elsewhere: bool) -> dict[str, str
         for name, text in inherited.items()
         if name not in left_out and not name.startswith(prefixes)
     }
+
+
+def of_machine(env: Mapping[str, str]) -> dict[str, str]:
+    """Return what an agent's environment says of its machine: which GPUs, where temporary files go.
+
+    Args:
+        env: The agent's, as its host and its cluster have made it.
+
+    Example:
+        >>> of_machine({"CUDA_VISIBLE_DEVICES": "0,1", "TMPDIR": "/scratch/7", "PATH": "/bin"})
+        {'CUDA_VISIBLE_DEVICES': '0,1', 'TMPDIR': '/scratch/7'}
+    """
+    return {name: text for name, text in env.items() if name in _OF_ONE_MACHINE}
 
 
 def identity_variables() -> frozenset[str]:

@@ -23,6 +23,7 @@ from bireme.errors import ConfigError
 from bireme.launch.agent import Agent
 from bireme.launch.called import CalledSite
 from bireme.launch.dialin import Reception, dial
+from bireme.launch.environment import of_machine
 from bireme.launch.lines import LineBuffer
 from bireme.launch.plan import HostPlan
 from bireme.launch.probe import interfaces
@@ -246,7 +247,7 @@ def call(env: Mapping[str, str]) -> int:
         reached_at = str(link.getsockname()[0]).removeprefix("::ffff:")
         out_fd = os.dup(link.fileno())
         try:
-            return Agent(link.fileno(), out_fd, reached_at).run()
+            return Agent(link.fileno(), out_fd, reached_at, own=of_machine(env)).run()
         finally:
             os.close(out_fd)
 
