@@ -97,3 +97,24 @@ def test_a_port_that_is_taken_is_named():
         place = RankSettings(rank=0, size=2, meeting=meeting)
         with pytest.raises(CollectiveError, match=f"cannot listen at 127.0.0.1:{meeting.port}"):
             Assembly().start(place, {}, "a")
+
+
+def test_nobody_is_up_before_everybody_is(meeting, monkeypatch):
+    begun, go = [], threading.Event()
+
+    def start(topology, _settings=None, *, store=None):
+        begun.append(topology.rank)
+        if topology.rank == 1:
+            assert go.wait(20)
+        return topology
+
+    monkeypatch.setattr(assembly, "start", start)
+    done = []
+    starter = threading.Thread(target=lambda: done.append(start_all(meeting, ["a", "a"])))
+    starter.start()
+    # Rank 0 waits for rank 1, which is still connecting: it could not leave meanwhile.
+    starter.join(0.3)
+    assert not done
+    go.set()
+    starter.join(20)
+    assert [place.rank for place in done[0]] == [0, 1]

@@ -67,7 +67,11 @@ class Assembly:
             seat = replace(seat, local_rank=None, local_size=None)
         seats = _exchange(store, chosen.index(place.rank), len(chosen), seat)
         topology = arrange(seats)[chosen.index(place.rank)]
-        return start(topology, CollectiveSettings.from_env(env), store=store)
+        engine = start(topology, CollectiveSettings.from_env(env), store=store)
+        # Nobody may leave while others still connect: they would take it for lost.
+        store.set(f"up/{topology.rank}", "")
+        _wait(store, "up", topology.size)
+        return engine
 
     def _store(
         self, place: RankSettings, env: Mapping[str, str], chosen: Sequence[int]
@@ -116,11 +120,15 @@ def _open(place: RankSettings, meeting: MeetingPoint, timeout_s: float) -> Store
 def _exchange(store: Store, rank: int, size: int, mine: Seat) -> list[Seat]:
     """Tell the others where this rank runs and return what all said."""
     store.set(f"seat/{rank}", json.dumps(astuple(mine)))
+    return [Seat(*json.loads(text)) for text in _wait(store, "seat", size)]
+
+
+def _wait(store: Store, what: str, size: int) -> list[bytes]:
+    """Return what every rank has set under ``what``."""
     try:
-        texts = store.multi_get([f"seat/{each}" for each in range(size)])
+        return store.multi_get([f"{what}/{each}" for each in range(size)])
     except RuntimeError as error:
-        absent = [each for each in range(size) if not store.check([f"seat/{each}"])]
+        absent = [each for each in range(size) if not store.check([f"{what}/{each}"])]
         raise CollectiveError(
             f"of {size} ranks, {absent} did not start in time (HOROVOD_START_TIMEOUT)"
         ) from error
-    return [Seat(*json.loads(text)) for text in texts]
