@@ -1,9 +1,12 @@
 """An agent over pipes: it answers, obeys, and leaves nothing behind when its launcher is gone."""
 
+import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from tests.launch.goldens import job
@@ -35,9 +38,9 @@ PID = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
 class Talk:
     """The launcher's end."""
 
-    def __init__(self):
+    def __init__(self, arguments=("-m", "bireme", "agent")):
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "bireme", "agent"],
+            [sys.executable, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
@@ -60,7 +63,13 @@ class Talk:
 
 @pytest.fixture
 def talk():
-    made = Talk()
+    with talking() as made:
+        yield made
+
+
+@contextlib.contextmanager
+def talking(*arguments):
+    made = Talk(*arguments)
     yield made
     made.process.kill()
     made.process.wait()
@@ -101,6 +110,28 @@ def test_the_end_of_its_input_ends_everything(talk):
     talk.process.stdin.close()
     wait_until_gone([pid])
     assert talk.process.wait(10) == 0
+
+
+def test_a_launcher_whose_machine_is_gone():
+    code = "from bireme.launch.agent import Agent; Agent(0, 1, '', '10.0.0.1', silence_s=1).run()"
+    with talking(("-c", code)) as talk:
+        pid = started(talk)
+        # No more comes, and nothing ends: as when the power or the network fails.
+        assert talk.hear() == Failed("the launcher has not been heard for 1 s")
+        wait_until_gone([pid])
+
+
+def test_signs_of_life_keep_it():
+    code = "from bireme.launch.agent import Agent; Agent(0, 1, '', '10.0.0.1', silence_s=2).run()"
+    with talking(("-c", code)) as talk:
+        started(talk)
+        end_s = time.monotonic() + 4
+        while time.monotonic() < end_s:
+            talk.say(Pulse())
+            assert talk.process.poll() is None
+            select.select([], [], [], 0.2)
+        talk.say(Send((worker(0),), signal.SIGTERM))
+        assert talk.hear() == Ended(worker(0), -signal.SIGTERM)
 
 
 def test_nobody_hears_it_any_more(talk):

@@ -17,7 +17,8 @@ from types import MappingProxyType
 
 import msgspec
 
-from bireme.errors import BiremeError
+from bireme.errors import BiremeError, PeerLost
+from bireme.launch.contact import Contact
 from bireme.launch.environment import of_machine
 from bireme.launch.exits import Exit
 from bireme.launch.outbox import Outbox
@@ -50,7 +51,8 @@ from bireme.types.nodes import NodeId
 __all__ = ("Agent", "serve")
 
 _READ_BYTES = 256 << 10
-_PULSE_S = 5.0
+_STEP_S = 5.0
+_SILENCE_S = 120.0
 _MOST_WAITING_BYTES = 4 << 20
 _POLL_S = 0.1
 
@@ -63,6 +65,7 @@ class Agent:
         out_fd: Where its own go.
         reached_at: The address at which the launcher has reached this host, if known.
         reached_from: That from which it has.
+        silence_s: After how long without a word the launcher's machine counts as gone.
     """
 
     def __init__(
@@ -72,12 +75,14 @@ class Agent:
         reached_at: str = "",
         reached_from: str = "",
         own: Mapping[str, str] = MappingProxyType({}),
+        silence_s: float = _SILENCE_S,
     ) -> None:
         self._own = packed(own)
         self._in_fd = in_fd
         self._outbox = Outbox(out_fd)
         self._reached_at = reached_at
         self._reached_from = reached_from
+        self._contact = Contact(silence_s)
         self._unframer = Unframer(ToAgent, has_mark=False)
         self._selector = selectors.DefaultSelector()
         self._inbox = SignalInbox()
@@ -129,14 +134,16 @@ class Agent:
         self._put(Asked(signum))
 
     def _loop(self) -> None:
-        next_pulse_s = time.monotonic() + _PULSE_S
+        longest_s = _STEP_S if hasattr(os, "pidfd_open") else _POLL_S
         while not (self._is_over or self._outbox.is_broken):
-            self._step(min(_POLL_S if not hasattr(os, "pidfd_open") else _PULSE_S, _PULSE_S))
+            self._step(min(longest_s, self._contact.limit_s))
             for signum in self._inbox.take():
                 self.asked(signum)
-            if time.monotonic() >= next_pulse_s:
+            now_s = time.monotonic()
+            if self._contact.owes_pulse(now_s):
                 self._put(Pulse())
-                next_pulse_s = time.monotonic() + _PULSE_S
+            if self._contact.is_lost(now_s):
+                raise PeerLost(f"the launcher has not been heard for {self._contact.limit_s:g} s")
 
     def _step(self, limit_s: float) -> None:
         waits = self._outbox.size_bytes > 0
@@ -160,6 +167,7 @@ class Agent:
         if not data:
             self._is_over = True
             return
+        self._contact.heard(time.monotonic())
         for message in self._unframer.feed(data):
             self._take(message)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from bireme.errors import RemoteProtocolError
+from bireme.launch.contact import Contact
 from bireme.launch.environment import Meeting
 from bireme.launch.exits import Exit
 from bireme.launch.outbox import Outbox
@@ -29,6 +30,7 @@ from bireme.launch.talk import (
     FromAgent,
     Go,
     Lines,
+    Pulse,
     Ready,
     Send,
     StartAgain,
@@ -43,7 +45,6 @@ __all__ = ("CalledSite", "Starter")
 
 _READ_BYTES = 256 << 10
 _SILENCE_S = 60.0
-_LONG_PAUSE_S = 5.0
 
 
 class Starter(Protocol):
@@ -94,8 +95,7 @@ class CalledSite:
         self._archive: Path | None = None
         self._files: BinaryIO | None = None
         self._is_lost = False
-        self._heard_s = 0.0
-        self._stepped_s = 0.0
+        self._contact = Contact(_SILENCE_S)
 
     @property
     def has_called(self) -> bool:
@@ -128,7 +128,7 @@ class CalledSite:
         self._link = link
         self._outbox = Outbox(os.dup(link.fileno()))
         self._selector.register(link, selectors.EVENT_READ, self._read)
-        self._heard_s = time.monotonic()
+        self._contact.heard(time.monotonic())
         self._put(self._begin)
         if self._begin.sync_dir and self._archive is not None:
             self._files = self._archive.open("rb")
@@ -152,13 +152,11 @@ class CalledSite:
     def step(self, now_s: float) -> None:
         """Notice an agent that is silent; time in which this process did not run is not counted."""
         self._starter.step()
-        paused_s = now_s - self._stepped_s
-        self._stepped_s = now_s
         if self._link is None:
             return
-        if paused_s > _LONG_PAUSE_S:
-            self._heard_s = now_s
-        elif now_s - self._heard_s > _SILENCE_S:
+        if self._contact.owes_pulse(now_s):
+            self._put(Pulse())
+        if self._contact.is_lost(now_s):
             self.lose(f"nothing has been heard from it for {_SILENCE_S:g} s")
 
     def leave(self) -> None:
@@ -216,7 +214,7 @@ class CalledSite:
         if not data:
             self.lose("the connection to its agent has ended")
             return
-        self._heard_s = time.monotonic()
+        self._contact.heard(time.monotonic())
         try:
             messages = self._unframer.feed(data)
         except RemoteProtocolError as error:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bireme.errors import RemoteProtocolError
+from bireme.launch.contact import Contact
 from bireme.launch.environment import Meeting
 from bireme.launch.exits import Exit
 from bireme.launch.lines import LineBuffer
@@ -31,6 +32,7 @@ from bireme.launch.talk import (
     FromAgent,
     Go,
     Lines,
+    Pulse,
     Ready,
     Send,
     StartAgain,
@@ -44,7 +46,6 @@ __all__ = ("RemoteSite",)
 
 _READ_BYTES = 256 << 10
 _SILENCE_S = 60.0
-_LONG_PAUSE_S = 5.0
 _LAST_WORDS_S = 1.0
 _MOMENT_S = 0.01
 
@@ -93,9 +94,8 @@ class RemoteSite:
         self._said = LineBuffer()
         self._errors: deque[str] = deque(maxlen=20)
         self._is_lost = False
-        self._heard_s: float | None = None
+        self._contact = Contact(_SILENCE_S)
         self._silent_s: float | None = None
-        self._stepped_s = 0.0
         self._archive: Path | None = None
         self._files: BinaryIO | None = None
 
@@ -145,15 +145,13 @@ class RemoteSite:
 
     def step(self, now_s: float) -> None:
         """Notice an agent that is silent; time in which this process did not run is not counted."""
-        paused_s = now_s - self._stepped_s
-        self._stepped_s = now_s
         if self._silent_s is not None and not self._is_lost and self._is_over(now_s):
             self._lose(self._reason())
-        if self._heard_s is None or self._is_lost:
+        if self._process is None or self._is_lost or not self._unframer.has_begun:
             return
-        if paused_s > _LONG_PAUSE_S:
-            self._heard_s = now_s
-        elif now_s - self._heard_s > _SILENCE_S:
+        if self._contact.owes_pulse(now_s):
+            self._put(frame(Pulse()))
+        if self._contact.is_lost(now_s):
             self._lose(f"nothing has been heard from it for {_SILENCE_S:g} s")
 
     @property
@@ -230,7 +228,7 @@ class RemoteSite:
             self._selector.unregister(stdout)
             self._silent_s = time.monotonic()
             return
-        self._heard_s = time.monotonic()
+        self._contact.heard(time.monotonic())
         try:
             messages = self._unframer.feed(data)
         except RemoteProtocolError as error:

@@ -151,10 +151,10 @@ class Asked(msgspec.Struct, frozen=True, tag="asked"):
 
 
 class Pulse(msgspec.Struct, frozen=True, tag="pulse"):
-    """From an agent, every few seconds: it is there."""
+    """From either end, every few seconds: it is there."""
 
 
-ToAgent = Begin | Files | Go | Send | StartAgain | Bye
+ToAgent = Begin | Files | Go | Send | StartAgain | Bye | Pulse
 FromAgent = Ready | Failed | Lines | Ended | Asked | Pulse
 
 
