@@ -13,39 +13,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import BinaryIO
 
-from bireme.errors import RemoteProtocolError
-from bireme.launch.contact import Contact
+from bireme.launch.conversation import READ_BYTES, Conversation
 from bireme.launch.environment import Meeting
 from bireme.launch.exits import Exit
 from bireme.launch.lines import LineBuffer
-from bireme.launch.outbox import Outbox
 from bireme.launch.site import Listener
-from bireme.launch.talk import (
-    Asked,
-    Begin,
-    Bye,
-    Ended,
-    Failed,
-    Files,
-    FromAgent,
-    Go,
-    Lines,
-    Pulse,
-    Ready,
-    Send,
-    StartAgain,
-    Unframer,
-    frame,
-)
+from bireme.launch.talk import Begin, Bye, Go, Send, StartAgain
 from bireme.types.nodes import NodeId
-from bireme.version import __version__
 
 __all__ = ("RemoteSite",)
 
-_READ_BYTES = 256 << 10
-_SILENCE_S = 60.0
 _LAST_WORDS_S = 1.0
 _MOMENT_S = 0.01
 
@@ -89,19 +67,16 @@ class RemoteSite:
         self._selector = selector
         self._listener = listener
         self._explain = explain
-        self._unframer = Unframer(FromAgent, has_mark=True)
+        self._talk = Conversation(self, selector, listener, self._lose)
         self._process: subprocess.Popen[bytes] | None = None
         self._said = LineBuffer()
         self._errors: deque[str] = deque(maxlen=20)
         self._is_lost = False
-        self._contact = Contact(_SILENCE_S)
         self._silent_s: float | None = None
-        self._archive: Path | None = None
-        self._files: BinaryIO | None = None
 
     def bring(self, archive: Path) -> None:
         """Have files unpacked in the job's ``sync_dir`` before anything else."""
-        self._archive = archive
+        self._talk.bring(archive)
 
     def open(self) -> None:
         """Start the remote shell; its agent answers later."""
@@ -122,44 +97,36 @@ class RemoteSite:
         for fd, act in ((stdout, self._read), (stderr, self._read_errors)):
             os.set_blocking(fd, False)
             self._selector.register(fd, selectors.EVENT_READ, act)
-        self._outbox = Outbox(stdin)
-        self._put(self._preface + frame(self._begin))
-        if self._begin.sync_dir and self._archive is not None:
-            self._files = self._archive.open("rb")
-            self._put_files()
+        self._talk.begin(stdin, self._begin, self._preface)
 
     def go(self, meeting: Meeting) -> None:
         """Have every process of the host started."""
-        self._put(frame(Go(meeting)))
+        self._talk.put(Go(meeting))
 
     def signal(self, nodes: tuple[NodeId, ...], signum: int) -> None:
         """Have a signal sent to processes, and to what they have started."""
-        self._put(frame(Send(nodes, signum)))
+        self._talk.put(Send(nodes, signum))
 
     def start_again(self, node: NodeId) -> None:
         """Have the process of a node that has ended started once more."""
         if self._is_lost:
             self._listener.ended(node, Exit(255, f"cannot be started again: {self.name} is lost"))
         else:
-            self._put(frame(StartAgain(node)))
+            self._talk.put(StartAgain(node))
 
     def step(self, now_s: float) -> None:
         """Notice an agent that is silent; time in which this process did not run is not counted."""
         if self._silent_s is not None and not self._is_lost and self._is_over(now_s):
             self._lose(self._reason())
-        if self._process is None or self._is_lost or not self._unframer.has_begun:
-            return
-        if self._contact.owes_pulse(now_s):
-            self._put(frame(Pulse()))
-        if self._contact.is_lost(now_s):
-            self._lose(f"nothing has been heard from it for {_SILENCE_S:g} s")
+        if not self._is_lost:
+            self._talk.step(now_s)
 
     @property
     def how_far(self) -> str:
         """What it is waiting for."""
         if self._process is None:
             return "not started yet"
-        if self._unframer.has_begun:
+        if self._talk.has_begun:
             return "its agent has started and is not ready"
         last = f"; last said: {self._errors[-1]}" if self._errors else ""
         return f"no answer by {self._command[0]}{last}"
@@ -174,11 +141,11 @@ class RemoteSite:
         process = self._process
         if process is None or process.poll() is not None:
             return
-        if not self._unframer.has_begun:
+        if not self._talk.has_begun:
             # Nothing has been started by a shell that has not answered.
             _kill(process)
             return
-        self._put(frame(Bye()))
+        self._talk.put(Bye())
 
     def close(self) -> None:
         """End the remote shell, and give everything back."""
@@ -186,8 +153,6 @@ class RemoteSite:
         if process is None:
             return
         self._unregister(process)
-        if self._files is not None:
-            self._files.close()
         if process.poll() is None:
             _kill(process)
         process.wait()
@@ -195,69 +160,22 @@ class RemoteSite:
             if pipe is not None:
                 pipe.close()
 
-    def _put(self, data: bytes) -> None:
-        if self._process is None or self._is_lost:
-            return
-        self._outbox.put(data)
-        fd = self._outbox.fd
-        if self._outbox.size_bytes and fd not in self._selector.get_map():
-            self._selector.register(fd, selectors.EVENT_WRITE, self._write)
-
-    def _put_files(self) -> None:
-        """Read on where the last piece has left; the archive is never in memory as a whole."""
-        while self._files is not None and self._outbox.size_bytes < _READ_BYTES:
-            data = self._files.read(_READ_BYTES)
-            if not data:
-                self._files.close()
-                self._files = None
-            self._put(frame(Files(data, is_last=not data)))
-
-    def _write(self) -> None:
-        self._outbox.flush()
-        self._put_files()
-        if not self._outbox.size_bytes:
-            self._selector.unregister(self._outbox.fd)
-
     def _read(self) -> None:
         _, stdout, _ = self._pipes()
         try:
-            data = os.read(stdout, _READ_BYTES)
+            data = os.read(stdout, READ_BYTES)
         except BlockingIOError:
             return
         if not data:
             self._selector.unregister(stdout)
             self._silent_s = time.monotonic()
             return
-        self._contact.heard(time.monotonic())
-        try:
-            messages = self._unframer.feed(data)
-        except RemoteProtocolError as error:
-            self._lose(f"its agent cannot be understood: {error}")
-            return
-        for message in messages:
-            self._take(message)
-
-    def _take(self, message: object) -> None:
-        match message:
-            case Lines(node, lines, is_error):
-                self._listener.lines(node, lines, is_error)
-            case Ended(node, status):
-                self._listener.ended(node, Exit(status))
-            case Asked(signum):
-                self._listener.asked(signum)
-            case Failed(text):
-                self._lose(text)
-            case Ready(version=version) if version != __version__:
-                self._lose(
-                    f"it has bireme {version}, and {__version__} is here; install the same on both"
-                )
-            case Ready():
-                self._listener.ready(self, message)
+        self._talk.take(data)
 
     def _read_errors(self) -> None:
         *_, stderr = self._pipes()
         try:
-            data = os.read(stderr, _READ_BYTES)
+            data = os.read(stderr, READ_BYTES)
         except BlockingIOError:
             return
         if not data:
@@ -279,10 +197,10 @@ class RemoteSite:
         """Say why there is no agent, or no longer one."""
         assert self._process is not None
         code = self._process.poll()
-        if self._unframer.has_begun:
+        if self._talk.has_begun:
             last = f": {self._errors[-1]}" if self._errors else ""
             return f"the connection to it has ended{last}"
-        noise = self._unframer.noise.decode("utf-8", "replace").split("\n")
+        noise = self._talk.noise.decode("utf-8", "replace").split("\n")
         return self._explain(code, [*filter(None, noise), *self._errors])
 
     def _lose(self, reason: str) -> None:
@@ -293,7 +211,8 @@ class RemoteSite:
             self._listener.lost(self, reason)
 
     def _unregister(self, process: subprocess.Popen[bytes]) -> None:
-        for pipe in (process.stdin, process.stdout, process.stderr):
+        self._talk.close()
+        for pipe in (process.stdout, process.stderr):
             if pipe is not None and pipe.fileno() in self._selector.get_map():
                 self._selector.unregister(pipe.fileno())
 
