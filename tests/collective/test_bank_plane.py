@@ -46,6 +46,24 @@ def test_exchanges(planes):
         assert flag.item() is True
 
 
+def test_many_tensors_meet_one_of_their_length(planes):
+    def run(rank):
+        plane = planes[rank]
+        assert plane.reduces_many
+        if rank == 1:
+            flat = torch.full((30_000,), 2.0)
+            plane.all_reduce(flat, ReduceOp.SUM)
+            return flat
+        sources = [torch.full((length,), 1.0) for length in (20_000, 0, 9_999, 1)]
+        targets = [torch.empty_like(source) for source in sources]
+        plane.all_reduce_many(sources, targets, ReduceOp.SUM, (3.0, 0.5))
+        assert all((source == 1.0).all() for source in sources)
+        return torch.cat(targets)
+
+    found = on_ranks(3, run)
+    assert [each.unique().tolist() for each in found] == [[4.0], [8.0], [4.0]]
+
+
 def test_giving_up_ends_what_the_others_do(planes):
     def run(rank):
         if rank == 2:

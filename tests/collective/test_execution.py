@@ -19,6 +19,7 @@ class Alone:
     name = "FAKE"
     rank = 0
     size = 2
+    reduces_many = False
 
     def __init__(self):
         self.calls = []
@@ -27,6 +28,17 @@ class Alone:
         self.calls.append((op, flat.clone()))
         if op is ReduceOp.SUM:
             flat.mul_(2)
+
+
+class Straight(Alone):
+    """Takes many tensors where they lie."""
+
+    reduces_many = True
+
+    def all_reduce_many(self, sources, targets, op, factors):
+        self.calls.append((op, factors, list(sources)))
+        for source, target in zip(sources, targets, strict=True):
+            target.copy_(source * factors[0] * 2 * factors[1])
 
 
 def bucket_of(*tensors, op=ReduceOp.SUM, prescale=1.0, postscale=1.0):
@@ -122,3 +134,40 @@ def test_truth_values_are_reduced_as_bytes(op, as_bytes):
     run(bucket_of(tensor, op=op), [None], plane)
     neutral = op in (ReduceOp.MIN, ReduceOp.PRODUCT)
     assert plane.calls[0][1].bool().tolist() == [neutral, neutral]
+
+
+def test_a_plane_that_takes_many_tensors_gets_them_as_they_are():
+    tensors = [torch.ones(2, 2), torch.full((3,), 5.0)]
+    plane = Straight()
+    bucket = bucket_of(*tensors, op=ReduceOp.AVERAGE, prescale=3.0)
+    versions = [tensor._version for tensor in tensors]
+    first, second = run(bucket, [piece_of(tensors[0], tensors[0]), piece_of(tensors[1])], plane)
+    assert first is tensors[0]
+    assert first.tolist() == [[3.0, 3.0], [3.0, 3.0]]
+    assert second.tolist() == [15.0] * 3
+    assert tensors[1].tolist() == [5.0] * 3
+    ((op, factors, sources),) = plane.calls
+    assert (op, factors) == (ReduceOp.SUM, (3.0, 0.5))
+    assert all(source is tensor for source, tensor in zip(sources, tensors, strict=True))
+    assert tensors[0]._version > versions[0]
+
+
+@pytest.mark.parametrize(
+    ("tensors", "prescale"),
+    [
+        ([torch.tensor([True]), torch.tensor([False])], 1.0),
+        ([torch.ones(1, dtype=torch.complex64)] * 2, 1.0),
+        ([torch.ones(1, dtype=torch.float16)] * 2, 0.5),
+        ([torch.ones(1, dtype=torch.int32)] * 2, 0.5),
+        ([torch.ones(1), torch.ones(1, dtype=torch.complex64).conj().imag], 1.0),
+        ([torch.ones(1), None], 1.0),
+    ],
+)
+def test_others_go_by_the_buffer_all_the_same(tensors, prescale):
+    plane = Straight()
+    like = [torch.ones(1) if tensor is None else tensor for tensor in tensors]
+    bucket = bucket_of(*like, prescale=prescale)
+    pieces = [None if tensor is None else piece_of(tensor) for tensor in tensors]
+    assert len(run(bucket, pieces, plane)) == sum(piece is not None for piece in pieces)
+    assert all(len(call) == 2 for call in plane.calls)
+    assert plane.calls

@@ -4,7 +4,7 @@ import torch
 
 from bireme.collective import Handle
 from bireme.collective.checks import DTYPES
-from bireme.collective.submissions import Call, dtype_name, request_of
+from bireme.collective.submissions import Call, Reducing, dtype_name, request_of
 from bireme.core.negotiation.messages import Kind
 from bireme.types import ReduceOp
 
@@ -65,3 +65,17 @@ def test_requests_say_what_a_tensor_is():
 def test_every_dtype_has_a_name():
     for dtype in DTYPES:
         assert getattr(torch, dtype_name(dtype)) is dtype
+
+
+def test_a_reduction_makes_its_request_when_asked():
+    tensor = torch.ones(2, 3)
+    make = Reducing("a", tensor, 4, ReduceOp.MAX, (1.0, 0.5), ("g", 2))
+    assert make() == request_of(
+        "a",
+        Kind.ALLREDUCE,
+        tensor,
+        process_set=4,
+        op=ReduceOp.MAX,
+        scales=(1.0, 0.5),
+        group=("g", 2),
+    )

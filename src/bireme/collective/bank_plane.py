@@ -13,6 +13,7 @@ from torch import Tensor
 from bireme.collective.backend import BACKEND
 from bireme.collective.bank.elements import Reduction
 from bireme.collective.bank.futex import futex_number
+from bireme.collective.exchange import OneMachine
 from bireme.collective.founding import found_group
 from bireme.collective.planes import Plane, TorchPlane
 from bireme.types.topology import ReduceOp
@@ -51,6 +52,22 @@ class BankPlane:
     def all_reduce(self, flat: Tensor, op: ReduceOp) -> None:
         """See `Plane`."""
         self._exchange.all_reduce(flat, _OPS[op], self._limit_s)
+
+    @property
+    def reduces_many(self) -> bool:
+        """See `Plane`."""
+        return isinstance(self._exchange, OneMachine)
+
+    def all_reduce_many(
+        self,
+        sources: Sequence[Tensor],
+        targets: Sequence[Tensor],
+        op: ReduceOp,
+        factors: tuple[float, float],
+    ) -> None:
+        """See `Plane`."""
+        assert isinstance(self._exchange, OneMachine)
+        self._exchange.all_reduce_many(sources, targets, _OPS[op], self._limit_s, factors)
 
     def broadcast(self, flat: Tensor, root: int) -> None:
         """See `Plane`."""

@@ -8,6 +8,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Hashable, Sequence
+from operator import is_
 from os import PathLike
 from typing import Any
 
@@ -29,7 +30,7 @@ from bireme.collective.drive import Drive
 from bireme.collective.handles import Handle
 from bireme.collective.negotiating import Entry, Negotiation
 from bireme.collective.running import Runner, error_of
-from bireme.collective.submissions import Call, Piece, request_of
+from bireme.collective.submissions import Call, Piece, Reducing, request_of
 from bireme.collective.timeline import CollectiveTimeline
 from bireme.core.negotiation.member import Stop
 from bireme.core.negotiation.messages import Fault, Kind, Request
@@ -100,7 +101,7 @@ class Engine:
         scales = (prescale, postscale)
         group = (names[0], len(names)) if len(names) > 1 else _NO_GROUP
         signatures = [
-            (tensor.dtype, tensor.shape, tensor.device.type, tensor.layout, op, scales, group)
+            (tensor.dtype, tensor.shape, tensor.device, tensor.layout, op, scales, group)
             if type(tensor) in _PLAIN
             else None
             for tensor in tensors
@@ -114,18 +115,7 @@ class Engine:
         entries = []
         for index, name in enumerate(names):
             tensor = tensors[index]
-
-            def make(name: str = name, tensor: Tensor = tensor) -> Request:
-                return request_of(
-                    name,
-                    Kind.ALLREDUCE,
-                    tensor,
-                    process_set=process_set,
-                    op=op,
-                    scales=scales,
-                    group=group,
-                )
-
+            make = Reducing(name, tensor, process_set, op, scales, group)
             piece = Piece(call, index, tensor, None if outs is None else outs[index])
             entries.append(Entry((process_set, name), signatures[index], piece, make))
         return self._submit(call, entries)
@@ -356,16 +346,17 @@ class Engine:
         if self._closed or len(names) != len(tensors):
             return False
         known = self._negotiation.member.signature_of
-        for index, tensor in enumerate(tensors):
-            signature = signatures[index]
+        for tensor, name, signature in zip(tensors, names, signatures, strict=True):
             if (
                 signature is None
-                or known((process_set, names[index])) != signature
+                or known((process_set, name)) != signature
                 or not tensor.is_contiguous()
-                or (outs is not None and outs[index] is not tensor)
             ):
                 return False
-        return os.getpid() == self._process and len(set(names)) == len(names)
+        if outs is not None and outs is not tensors and not all(map(is_, outs, tensors)):
+            return False
+        is_one = len(names) == 1
+        return os.getpid() == self._process and (is_one or len(set(names)) == len(names))
 
     def _check(self, tensors: Sequence[Tensor], names: Sequence[str], process_set: int) -> None:
         self._check_set(process_set)

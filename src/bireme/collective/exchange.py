@@ -85,6 +85,17 @@ class OneMachine:
         """See `Exchange`."""
         reducing.all_reduce(self._bank, tensor, op, timeout_s)
 
+    def all_reduce_many(
+        self,
+        sources: Sequence[Tensor],
+        targets: Sequence[Tensor],
+        op: Reduction,
+        timeout_s: float,
+        factors: tuple[float, float],
+    ) -> None:
+        """Reduce many tensors as one; see `reducing.all_reduce_many`."""
+        reducing.all_reduce_many(self._bank, sources, targets, op, timeout_s, factors)
+
     def reduce(self, tensor: Tensor, root: int, op: Reduction, timeout_s: float) -> None:
         """See `Exchange`."""
         reducing.reduce(self._bank, tensor, root, op, timeout_s)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 
 from bireme.collective.adasum import adasum_
 from bireme.collective.arithmetic import factors, scale_
@@ -112,6 +113,9 @@ class Execution:
             scale_(flat, after)
             self._finish(piece, piece.out)
             return
+        if plane.reduces_many and (sources := _strewn(pieces, request.dtype, before, after)):
+            self._reduce_many(sources, pieces, plane, bucket, (before, after))
+            return
         flat = self._buffer(request.dtype, bucket.num_elements, device)
         views = self._views(bucket, flat)
         self._timed("MEMCPY_IN_FUSION_BUFFER", bucket, lambda: _pack(views, pieces, op))
@@ -119,6 +123,31 @@ class Execution:
         self._reduce(flat, op, plane, bucket)
         scale_(flat, after)
         self._timed("MEMCPY_OUT_FUSION_BUFFER", bucket, lambda: self._unpack(views, pieces))
+
+    def _reduce_many(
+        self,
+        sources: Sequence[Tensor],
+        pieces: Pieces,
+        plane: Plane,
+        bucket: Bucket,
+        factors: tuple[float, float],
+    ) -> None:
+        """Reduce tensors where they are, without a buffer."""
+        outs = [piece.out for piece in pieces if piece is not None]
+        targets = [
+            torch.empty_like(source) if out is None else out
+            for source, out in zip(sources, outs, strict=True)
+        ]
+        op = ReduceOp(bucket.request.op)
+        op = ReduceOp.SUM if op is ReduceOp.AVERAGE else op
+        self._timed(
+            f"{plane.name}_ALLREDUCE",
+            bucket,
+            lambda: plane.all_reduce_many(sources, targets, op, factors),
+        )
+        increment_version(targets)
+        for piece, target in zip(pieces, targets, strict=True):
+            self._finish(piece, target)
 
     def _reduce(self, flat: Tensor, op: ReduceOp, plane: Plane, bucket: Bucket) -> None:
         if op is ReduceOp.ADASUM:
@@ -261,6 +290,10 @@ class Execution:
             timeline.end(name)
 
 
+_SCALED = frozenset({"float32", "float64"})
+_PLAIN = _SCALED | {"float16", "bfloat16", "int8", "int16", "int32", "int64", "uint8"}
+"""What `Plane.all_reduce_many` takes with factors, and without."""
+
 _BOOL_OPS = {
     ReduceOp.SUM: ReduceOp.MAX,
     ReduceOp.MAX: ReduceOp.MAX,
@@ -307,6 +340,25 @@ def _neutral(dtype: torch.dtype, op: ReduceOp) -> float | int | bool:
 def _blank(request: Request, num_elements: int, op: ReduceOp, device: torch.device) -> Tensor:
     dtype = getattr(torch, request.dtype)
     return torch.full((num_elements,), _neutral(dtype, op), dtype=dtype, device=device)
+
+
+def _strewn(pieces: Pieces, dtype: str, before: float, after: float) -> list[Tensor]:
+    """Return the pieces' tensors if `Plane.all_reduce_many` can take them, else none."""
+    if dtype not in (_SCALED if before != 1.0 or after != 1.0 else _PLAIN):
+        return []
+    tensors: list[Tensor] = []
+    for piece in pieces:
+        if piece is None or piece.tensor is None or piece.tensor.is_neg():
+            return []
+        out = piece.out
+        if (
+            out is not None
+            and out is not piece.tensor
+            and (out.is_neg() or out.numel() != piece.tensor.numel())
+        ):
+            return []
+        tensors.append(piece.tensor)
+    return tensors
 
 
 def _pack(views: list[Tensor], pieces: Pieces, op: ReduceOp) -> None:

@@ -39,7 +39,7 @@ class Handle:
         self._is_done = False
         self._result: Any = None
         self._error: BaseException | None = None
-        self._events: list[Any] = []
+        self._events: list[Any] | None = None
 
     @property
     def id(self) -> int:
@@ -48,7 +48,7 @@ class Handle:
 
     def done(self) -> bool:
         """Return whether `wait` would return or raise at once."""
-        return self._is_done and all(event.query() for event in self._events)
+        return self._is_done and all(event.query() for event in self._events or ())
 
     def wait(self, timeout_s: float | None = None) -> Any:
         """Return the operation's result.
@@ -68,12 +68,14 @@ class Handle:
             )
         if self._error is not None:
             raise _copy_of(self._error)
-        for event in self._events:
+        for event in self._events or ():
             event.synchronize()
         return self._result
 
     def add_event(self, event: Any) -> None:
         """Have the result wait for a CUDA event too; before `finish`."""
+        if self._events is None:
+            self._events = []
         self._events.append(event)
 
     @property

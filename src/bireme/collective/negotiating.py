@@ -100,7 +100,7 @@ class Negotiation:
                 member.check_free(entry.key)
             had_news = member.has_news
             for entry in entries:
-                member.submit(entry.key, entry.signature, entry.piece, entry.make)
+                member.submit(*entry)
         return not had_news
 
     def step(self, timeout_s: float | None) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, distributed
 
 from bireme.collective.backend_names import make_process_group
-from bireme.errors import CollectiveError
+from bireme.errors import CollectiveError, UnsupportedError
 from bireme.types.topology import ReduceOp
 
 __all__ = ("Plane", "TorchPlane")
@@ -32,6 +32,26 @@ class Plane(Protocol):
     """What timelines call it, in capitals."""
     rank: int
     size: int
+
+    @property
+    def reduces_many(self) -> bool:
+        """Whether `all_reduce_many` can be called."""
+
+    def all_reduce_many(
+        self,
+        sources: Sequence[Tensor],
+        targets: Sequence[Tensor],
+        op: ReduceOp,
+        factors: tuple[float, float],
+    ) -> None:
+        """Do as `all_reduce` of one tensor of all sources, which other ranks may call instead.
+
+        Args:
+            sources: Contiguous, of one type; neither bool nor complex.
+            targets: Where the results go; may be the sources.
+            op: SUM, MIN, MAX or PRODUCT.
+            factors: What is multiplied by before and after; of float32 and float64 only.
+        """
 
     def all_reduce(self, flat: Tensor, op: ReduceOp) -> None:
         """Reduce in place; ``op`` is SUM, MIN, MAX or PRODUCT."""
@@ -94,6 +114,18 @@ class TorchPlane:
         self._is_gloo = backend == "gloo"
         self._made: Any = make_process_group(backend, store, rank, size, timedelta(seconds=found_s))
         self._group.set_timeout(timedelta(seconds=exchange_s))
+
+    reduces_many = False
+
+    def all_reduce_many(
+        self,
+        sources: Sequence[Tensor],
+        targets: Sequence[Tensor],
+        op: ReduceOp,
+        factors: tuple[float, float],
+    ) -> None:
+        """See `Plane`."""
+        raise UnsupportedError(f"{self.name} reduces one tensor at a time")
 
     def all_reduce(self, flat: Tensor, op: ReduceOp) -> None:
         """See `Plane`."""

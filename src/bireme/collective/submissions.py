@@ -13,7 +13,7 @@ from bireme.collective.handles import Handle
 from bireme.core.negotiation.messages import Kind, Request
 from bireme.types.topology import ReduceOp
 
-__all__ = ("Call", "Piece", "dtype_name", "request_of")
+__all__ = ("Call", "Piece", "Reducing", "dtype_name", "request_of")
 
 
 class Call:
@@ -140,3 +140,37 @@ def request_of(
         group_size=group[1],
         numbers=aim[1],
     )
+
+
+class Reducing:
+    """Makes the `request_of` an all-reduce; one small object, as most are never asked."""
+
+    __slots__ = ("_group", "_name", "_op", "_process_set", "_scales", "_tensor")
+
+    def __init__(
+        self,
+        name: str,
+        tensor: Tensor,
+        process_set: int,
+        op: ReduceOp,
+        scales: tuple[float, float],
+        group: tuple[str, int],
+    ) -> None:
+        self._name = name
+        self._tensor = tensor
+        self._process_set = process_set
+        self._op = op
+        self._scales = scales
+        self._group = group
+
+    def __call__(self) -> Request:
+        """Return the request."""
+        return request_of(
+            self._name,
+            Kind.ALLREDUCE,
+            self._tensor,
+            process_set=self._process_set,
+            op=self._op,
+            scales=self._scales,
+            group=self._group,
+        )

@@ -5,7 +5,7 @@ import torch
 from tests.collective.bank.crew import Crew, values
 
 from bireme.collective.bank.elements import Reduction, elements_of
-from bireme.collective.bank.reducing import all_reduce, cut, reduce, reduce_scatter
+from bireme.collective.bank.reducing import all_reduce, all_reduce_many, cut, reduce, reduce_scatter
 from bireme.errors import UnsupportedError
 
 LENGTHS = [0, 1, 63, 1000, 40_000]
@@ -54,6 +54,46 @@ def test_all_reduce_gives_the_fold_whatever_the_way(size):
 
                     for got in checked(crew.run(work)):
                         assert torch.equal(got, want), (flat_bytes, dtype, length)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_many_tensors_give_what_one_of_them_all_gives(size):
+    # Some ranks have many tensors, in other places, the rest one.
+    for flat_bytes in (0, 1 << 13):
+        with Crew(size, 1 << 13, 2**32 - 20, flat_bytes) as crew:
+            for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.uint8):
+                for lengths in ([0, 0], [3, 0, 60, 1], [1000, 0, 7], [40_000, 1, 64, 3333]):
+                    total = sum(lengths)
+                    want = folded([values(r, total, dtype) for r in range(size)], Reduction.SUM)
+
+                    def work(bank, dtype=dtype, lengths=lengths, total=total):
+                        whole = values(bank.rank, total, dtype)
+                        if bank.rank == 1:
+                            all_reduce(bank, whole, Reduction.SUM, 20)
+                            return whole
+                        sources = [each.clone() for each in whole.split(lengths)]
+                        kept = [each.clone() for each in sources]
+                        into = sources if bank.rank else [torch.empty_like(s) for s in sources]
+                        all_reduce_many(bank, sources, into, Reduction.SUM, 20)
+                        if not bank.rank:
+                            assert all(map(torch.equal, sources, kept))
+                        return torch.cat(into)
+
+                    for got in checked(crew.run(work)):
+                        assert torch.equal(got, want), (flat_bytes, dtype, lengths)
+
+
+def test_factors_are_each_ranks_own():
+    with Crew(2, 1 << 13, 0, 256) as crew:
+        for lengths in ([3, 4], [3000, 5000]):
+
+            def work(bank, lengths=lengths):
+                tensors = [torch.full((each,), 1.0 + bank.rank) for each in lengths]
+                all_reduce_many(bank, tensors, tensors, Reduction.SUM, 20, (2.0, 0.25))
+                return torch.cat(tensors)
+
+            for got in checked(crew.run(work)):
+                assert got.unique().tolist() == [1.5]
 
 
 def test_every_operation():

@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 from zlib import crc32
 
+import numpy as np
 import torch
 
 from bireme.collective.bank.bank import Bank
 from bireme.collective.bank.elements import Array, Reduction
+from bireme.collective.bank.strewn import Data, Strewn, Whole
 
-__all__ = ("all_reduce", "cut", "reduce", "reduce_scatter")
+__all__ = ("all_reduce", "all_reduce_many", "cut", "reduce", "reduce_scatter")
 
 _ALIGN = 64
 
@@ -42,12 +44,45 @@ def all_reduce(bank: Bank, tensor: torch.Tensor, op: Reduction, timeout_s: float
         RankLost, WaitTimeout: A rank is missing; the tensor may be half reduced.
     """
     elements = bank.elements(tensor.dtype, op)
-    array = elements.of(tensor)
-    bank.begin(f"all_reduce {op} of {len(array)} {tensor.dtype}", timeout_s)
-    if len(array) * elements.item_bytes <= bank.flat_bytes:
-        _flat(bank, array, tensor.dtype, op, list(range(bank.size)))
+    _all_reduce(bank, Whole(elements, elements.of(tensor)), tensor.dtype, op, timeout_s)
+
+
+def all_reduce_many(
+    bank: Bank,
+    sources: Sequence[torch.Tensor],
+    targets: Sequence[torch.Tensor],
+    op: Reduction,
+    timeout_s: float,
+    factors: tuple[float, float] = (1.0, 1.0),
+) -> None:
+    """Reduce many tensors as if they were one; other ranks may reduce that one.
+
+    Args:
+        bank: The bank.
+        sources: Contiguous, of one type.
+        targets: Where the results go; may be the sources.
+        op: What to compute.
+        timeout_s: How long it may take.
+        factors: What this rank multiplies by before and after; of float32 and float64 only.
+
+    Raises:
+        UnsupportedError, MismatchError, RankLost, WaitTimeout: As `all_reduce`.
+    """
+    dtype = sources[0].dtype
+    # An overflow is the caller's own, and torch does not warn of it either.
+    with np.errstate(all="ignore"):
+        data = Strewn(bank.elements(dtype, op), sources, targets, *factors)
+        _all_reduce(bank, data, dtype, op, timeout_s)
+
+
+def _all_reduce(
+    bank: Bank, data: Data, dtype: torch.dtype, op: Reduction, timeout_s: float
+) -> None:
+    bank.begin(f"all_reduce {op} of {len(data)} {dtype}", timeout_s)
+    if len(data) * bank.elements(dtype, op).item_bytes <= bank.flat_bytes:
+        _flat(bank, data, dtype, op, list(range(bank.size)))
     else:
-        _runs(bank, array, tensor.dtype, op, keeps=True)
+        _runs(bank, data, dtype, op, keeps=True)
 
 
 def reduce(bank: Bank, tensor: torch.Tensor, root: int, op: Reduction, timeout_s: float) -> None:
@@ -64,10 +99,11 @@ def reduce(bank: Bank, tensor: torch.Tensor, root: int, op: Reduction, timeout_s
     array = elements.of(tensor)
     label = f"reduce {op} of {len(array)} {tensor.dtype} to {bank.names[root]}"
     bank.begin(label, timeout_s)
+    data = Whole(elements, array)
     if len(array) * elements.item_bytes <= bank.flat_bytes:
-        _flat(bank, array, tensor.dtype, op, [root])
+        _flat(bank, data, tensor.dtype, op, [root])
     else:
-        _runs(bank, array, tensor.dtype, op, keeps=bank.rank == root)
+        _runs(bank, data, tensor.dtype, op, keeps=bank.rank == root)
 
 
 def reduce_scatter(
@@ -98,20 +134,22 @@ def reduce_scatter(
     scatter_runs(bank, arrays, elements.of(output), output.dtype, op)
 
 
-def _flat(bank: Bank, array: Array, dtype: torch.dtype, op: Reduction, takers: list[int]) -> None:
+def _flat(bank: Bank, data: Data, dtype: torch.dtype, op: Reduction, takers: list[int]) -> None:
     """Everybody who wants the result computes all of it."""
     elements, areas = bank.elements(dtype, op), bank.areas(dtype)
     half = areas[bank.steps.step & 1]
-    length = len(array)
-    elements.copy(half[bank.rank][:length], array)
+    length = len(data)
+    data.write(half[bank.rank][:length], 0, length)
     bank.end_first_step()
     if length and bank.rank in takers:
-        elements.fold([area[:length] for area in half], array, op)
+        results = data.blank()
+        elements.fold([area[:length] for area in half], results, op)
+        data.settle(results)
 
 
-def _runs(bank: Bank, array: Array, dtype: torch.dtype, op: Reduction, *, keeps: bool) -> None:
+def _runs(bank: Bank, data: Data, dtype: torch.dtype, op: Reduction, *, keeps: bool) -> None:
     elements, areas = bank.elements(dtype, op), bank.areas(dtype)
-    runs = cut(len(array), bank.size)
+    runs = cut(len(data), bank.size)
     piece = bank.area_bytes // bank.size // elements.item_bytes // _ALIGN * _ALIGN
     num_pieces = -(-max(stop - start for start, stop in runs) // piece)
     me = bank.rank
@@ -122,28 +160,33 @@ def _runs(bank: Bank, array: Array, dtype: torch.dtype, op: Reduction, *, keeps:
         mine, theirs = areas[odd][me], areas[1 - odd]
         if number < num_pieces:
             for rank, start, stop in others:
-                source = array[start + number * piece : min(start + (number + 1) * piece, stop)]
-                elements.copy(mine[rank * piece : rank * piece + len(source)], source)
+                first, last = _part(start, stop, piece, number)
+                data.write(mine[rank * piece : rank * piece + last - first], first, last)
         start = my_start + (number - 1) * piece
         stop = min(start + piece, my_stop)
         if 0 < number and start < stop:
-            own = array[start:stop]
+            own = data.own(start, stop)
             at, end = me * piece, me * piece + stop - start
             total = mine[at:end]
             sources = [own if rank == me else theirs[rank][at:end] for rank in range(bank.size)]
             elements.fold(sources, total, op)
             if keeps:
-                elements.copy(own, total)
+                data.read(total, start, stop)
         if number > 1 and keeps:
             for rank, start, stop in others:
-                target = array[
-                    start + (number - 2) * piece : min(start + (number - 1) * piece, stop)
-                ]
-                elements.copy(target, theirs[rank][rank * piece : rank * piece + len(target)])
+                first, last = _part(start, stop, piece, number - 2)
+                area = theirs[rank][rank * piece : rank * piece + last - first]
+                data.read(area, first, last)
         if not number:
             bank.end_first_step()
         elif number <= num_pieces:
             bank.steps.end_step()
+
+
+def _part(start: int, stop: int, piece: int, number: int) -> tuple[int, int]:
+    """Return where a piece of a run begins and ends; past the run's end it is empty."""
+    first = start + number * piece
+    return first, max(first, min(first + piece, stop))
 
 
 def scatter_runs(

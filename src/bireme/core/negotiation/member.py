@@ -106,7 +106,7 @@ class Member(Generic[Ticket]):
     @property
     def has_news(self) -> bool:
         """Whether `report` has something to say."""
-        return bool(self._hits or self._requests)
+        return self._hits != 0 or bool(self._requests)
 
     def signature_of(self, key: Key) -> Hashable:
         """Return the signature with which an operation is known to all ranks, or None."""

@@ -303,9 +303,20 @@ def _start(
             process_set=set_id,
         )
 
-    def finish(results: list[Tensor]) -> Any:
-        done = put_back(tensors, results) if in_place else results
-        return done if is_group else done[0]
-
+    finish = _Finish(tensors if in_place else None, is_group)
     kind = "grouped_allreduce" if is_group else "allreduce"
     return submit(kind, name, process_set, start, finish, sent)
+
+
+class _Finish:
+    """Makes what `synchronize` returns. Not a closure: those are many objects for each call."""
+
+    __slots__ = ("_is_group", "_tensors")
+
+    def __init__(self, tensors: Sequence[Tensor] | None, is_group: bool) -> None:
+        self._tensors = tensors
+        self._is_group = is_group
+
+    def __call__(self, results: list[Tensor]) -> Any:
+        done = results if self._tensors is None else put_back(self._tensors, results)
+        return done if self._is_group else done[0]

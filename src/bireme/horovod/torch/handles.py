@@ -86,7 +86,7 @@ def dense(tensors: Sequence[Tensor]) -> list[Tensor]:
     for tensor in tensors:
         if not isinstance(tensor, Tensor):
             raise ConfigError(f"expected a torch.Tensor, got {type(tensor).__name__}")
-    return [_in_order(tensor.detach()) for tensor in tensors]
+    return [tensor if _is_plain(tensor) else _in_order(tensor.detach()) for tensor in tensors]
 
 
 def put_back(tensors: Sequence[Tensor], results: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -94,9 +94,9 @@ def put_back(tensors: Sequence[Tensor], results: Sequence[Tensor]) -> tuple[Tens
 
     The engine works on the same memory, but for tensors that were not laid out in order.
     """
-    with torch.no_grad():
-        for tensor, result in zip(tensors, results, strict=True):
-            if tensor.data_ptr() != result.data_ptr():
+    for tensor, result in zip(tensors, results, strict=True):
+        if tensor is not result and tensor.data_ptr() != result.data_ptr():
+            with torch.no_grad():
                 tensor.copy_(result)
     return tuple(tensors)
 
@@ -178,6 +178,11 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
         "barrier", None, process_set, lambda engine, _, which: engine.barrier(which), bool
     )
     synchronize(number)
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Return whether the engine may have the tensor as it is; cheaper than another one of it."""
+    return type(tensor) is Tensor and not tensor.requires_grad and tensor.is_contiguous()
 
 
 def _in_order(tensor: Tensor) -> Tensor:
