@@ -15,6 +15,7 @@ from bireme.launch.doctor import add_doctor_command, examine
 from bireme.launch.jobcommand import act_on_job, add_job_command
 from bireme.launch.launchpy import add_launch_command, as_run_arguments, notices_of_launch
 from bireme.launch.muster import call
+from bireme.launch.parsing import CommandParser
 from bireme.launch.timeline import add_timeline_command, join
 from bireme.version import __version__
 
@@ -49,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="bireme", description="Train one PyTorch model on many devices and many machines."
     )
     parser.add_argument("--version", action="version", version=f"bireme {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=CommandParser)
     add_doctor_command(commands).set_defaults(run=_doctor)
     add_job_command(commands).set_defaults(run=_job)
     run_parser = add_run_command(commands)

@@ -71,6 +71,7 @@ def add_run_command(commands: Any) -> argparse.ArgumentParser:
         "print, and end with the exit code of the first that fails.",
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     add_options(parser)
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="COMMAND ...")

@@ -30,6 +30,7 @@ def add_launch_command(commands: Any) -> argparse.ArgumentParser:
         description="Start a scheduler, servers and workers that run COMMAND.",
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     add = parser.add_argument
     add("-n", "--num-workers", required=True, type=int, metavar="N", help="workers to start")

@@ -17,12 +17,16 @@ _TRAPS = """\
 trap "" USR1 USR2
 {command} &
 job=$!
-trap 'kill -TERM $job' TERM USR1 USR2
+told=
+trap 'told=yes; kill -TERM $job' TERM USR1 USR2
 wait $job
 code=$?
-while kill -0 $job 2>/dev/null; do
+# A wait that a signal has cut short says so, and not how the job ended; 127: that is known already.
+while [ "$told" ]; do
+  told=
   wait $job
-  code=$?
+  again=$?
+  [ $again = 127 ] || code=$again
 done
 # 99 and 100 have a meaning of their own for Grid Engine.
 case $code in 99 | 100) code=1 ;; esac
