@@ -20,7 +20,7 @@ SCRIPT = script("script.py")
 def ask(job, wanted=None, **env):
     """Return the exit code and the lines of the doctor about a job's folder."""
     lines = []
-    options = argparse.Namespace(job=wanted)
+    options = argparse.Namespace(job=wanted, hosts="", hostfile="")
     code = examine(options, {"XDG_RUNTIME_DIR": str(job.folder), **env}, lines.append)
     return code, "\n".join(lines)
 

@@ -132,7 +132,7 @@ def test_a_job_under_tls(tmp_path, tls):
         folder = {"XDG_RUNTIME_DIR": str(job.folder)}
         (note,) = running_jobs(notes_folder(folder))
         lines = []
-        options = argparse.Namespace(job=note.job)
+        options = argparse.Namespace(job=note.job, hosts="", hostfile="")
         given = {name: str(path) for name, path in tls.items()}
         assert examine(options, {**folder, **given}, lines.append) == 0
         assert "  running, view 1, 1 key" in lines
