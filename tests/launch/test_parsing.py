@@ -54,3 +54,15 @@ def test_a_parser_without_a_command_is_as_ever():
     parser.add_argument("--out")
     read = parser.parse_args(["a", "--out", "b"])
     assert (read.file, read.out) == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [("--num-wrkers", "did you mean --num-workers"), ("--xyzzy=1", "run --help lists all")],
+)
+def test_a_misspelt_option_is_named_with_what_was_meant(parser, wrong, hint, capsys):
+    with pytest.raises(SystemExit):
+        parser.parse_args([wrong, "3", "train.py"])
+    error = capsys.readouterr().err
+    assert f"there is no option {wrong.partition('=')[0]}; " in error
+    assert hint in error

@@ -1,6 +1,7 @@
 """A parser of command lines that end in somebody else's command."""
 
 import argparse
+import difflib
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,8 +39,17 @@ class CommandParser(argparse.ArgumentParser):
                 break
             if not text.startswith("-") or text == "-":
                 return [*args[:position], "--", *args[position:]]
+            self._check_known(text)
             position += 1 + self._num_values(text)
         return list(args)
+
+    def _check_known(self, text: str) -> None:
+        name = text.partition("=")[0]
+        if not name.startswith("--") or name in self._option_string_actions:
+            return
+        close = difflib.get_close_matches(name, self._option_string_actions, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"{self.prog} --help lists all"
+        self.error(f"there is no option {name}; {hint}")
 
     def _num_values(self, text: str) -> int:
         """Return how many of the arguments behind an option are its values."""
