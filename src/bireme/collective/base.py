@@ -170,7 +170,12 @@ class Collectives(Protocol):
         """Return the ranks of each process set, sorted, by its id; 0 holds all."""
 
     def start_timeline(self, path: str | PathLike[str], mark_cycles: bool = False) -> None:
-        """Record what happens to operations from now on; rank 0 writes the file."""
+        """Record what happens to operations from now on.
+
+        Args:
+            path: Rank 0 writes it; with ``{rank}`` in its name every rank writes one.
+            mark_cycles: Also mark the engine's rounds of work.
+        """
 
     def stop_timeline(self) -> None:
         """End the recording; without one, do nothing."""

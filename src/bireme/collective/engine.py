@@ -31,7 +31,7 @@ from bireme.collective.handles import Handle
 from bireme.collective.negotiating import Entry, Negotiation
 from bireme.collective.running import Runner, error_of
 from bireme.collective.submissions import Call, Piece, Reducing, request_of
-from bireme.collective.timeline import CollectiveTimeline
+from bireme.collective.timeline import CollectiveTimeline, timeline_path
 from bireme.core.negotiation.member import Stop
 from bireme.core.negotiation.messages import Fault, Kind, Request
 from bireme.errors import ConfigError, EngineClosed, StateError
@@ -222,9 +222,10 @@ class Engine:
     def start_timeline(self, path: str | PathLike[str], mark_cycles: bool = False) -> None:
         """See `Collectives.start_timeline`."""
         self._check_set(GLOBAL_SET)
-        if self._topology.rank == 0:
+        place = timeline_path(path, self._topology.rank)
+        if place is not None:
             self.stop_timeline()
-            timeline = CollectiveTimeline(path, mark_cycles=mark_cycles)
+            timeline = CollectiveTimeline(place, mark_cycles=mark_cycles)
             self._runner.execution.timeline = timeline
             self._negotiation.trace(timeline)
 

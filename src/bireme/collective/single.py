@@ -23,7 +23,7 @@ from bireme.collective.checks import (
     splits_of,
 )
 from bireme.collective.handles import Handle
-from bireme.collective.timeline import CollectiveTimeline
+from bireme.collective.timeline import CollectiveTimeline, timeline_path
 from bireme.errors import ConfigError, EngineClosed, MismatchError
 from bireme.types.topology import ReduceOp, Topology
 
@@ -186,7 +186,7 @@ class SingleProcess:
         """See `Collectives.start_timeline`."""
         self._check_set(GLOBAL_SET)
         self.stop_timeline()
-        self._timeline = CollectiveTimeline(path, mark_cycles=mark_cycles)
+        self._timeline = CollectiveTimeline(timeline_path(path, 0) or path, mark_cycles=mark_cycles)
 
     def stop_timeline(self) -> None:
         """See `Collectives.stop_timeline`."""

@@ -74,7 +74,8 @@ class HorovodBasics:
         """Record what happens to operations, in a file that chrome://tracing and Perfetto open.
 
         Args:
-            file_path: Rank 0 writes it; it is whole JSON at any time.
+            file_path: Rank 0 writes it; with ``{rank}`` in its name every rank writes one. Whole
+                JSON at any time.
             mark_cycles: Also mark the engine's rounds of work.
 
         Raises:
