@@ -1,11 +1,18 @@
 """Settings for every test."""
 
+import signal
+
 import pytest
 from hypothesis import settings
 
 # Examples are cut short by the suite's own time limit; a busy machine must not fail a property.
 settings.register_profile("bireme", deadline=None, print_blob=True)
 settings.load_profile("bireme")
+
+# Shells start what runs in the background with Ctrl-C ignored, and programs hand that on: those that
+# tests interrupt would never notice.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Programs that jobs run, not tests: importing them would start their work.
 collect_ignore_glob = [

@@ -4,7 +4,7 @@ import re
 import shutil
 from pathlib import Path
 
-from tests.clusters.stage import HEAD, NODES, until
+from tests.clusters.stage import HEAD, NICE, NODES, until
 
 SLOTS = 4
 _BIN = "/usr/lib/gridengine"
@@ -34,6 +34,7 @@ _QUEUE = {
     "load_thresholds": "NONE",
     "rerun": "TRUE",
     "notify": "00:00:02",
+    "tmpdir": "{folder}/jobs",
 }
 _PE = """\
 pe_name mpi
@@ -58,7 +59,7 @@ def start_grid_engine(stage):
     """
     folder = stage.folder / "sge"
     root = folder / "root"
-    for path in ("root/default/common", "qmaster/job_scripts", "spooldb", "execd"):
+    for path in ("root/default/common", "qmaster/job_scripts", "spooldb", "execd", "jobs"):
         (folder / path).mkdir(parents=True)
     for name in ("bin", "lib", "util", "utilbin"):
         shutil.copytree(f"/var/lib/gridengine/{name}", root / name, symlinks=True)
@@ -70,11 +71,11 @@ def start_grid_engine(stage):
         "SGE_CLUSTER_NAME": "stage",
     }
     _make_cell(stage, folder)
-    stage.run(["sge_qmaster"], check=True)
+    stage.run([*NICE, "sge_qmaster"], check=True)
     until(lambda: stage.run(["qconf", "-sh"]).returncode == 0, "the master answers")
     _make_queue(stage, folder)
     for host in NODES:
-        stage.run(["sge_execd"], host=host, check=True)
+        stage.run([*NICE, "sge_execd"], host=host, check=True)
     ready = re.compile(r"all\.q@node-\S+ .* lx-amd64 *$", re.MULTILINE)
     until(
         lambda: len(ready.findall(stage.run(["qstat", "-f"]).stdout)) == len(NODES),
@@ -112,7 +113,8 @@ def _make_queue(stage, folder):
     for host in (HEAD, *NODES):
         stage.run(["qconf", "-as", host])
     scheduler = _replaced(stage.run(["qconf", "-ssconf"], check=True).stdout, _SCHEDULER)
-    queue = _replaced(stage.run(["qconf", "-sq"], check=True).stdout, _QUEUE)
+    wanted = {name: value.format(folder=folder) for name, value in _QUEUE.items()}
+    queue = _replaced(stage.run(["qconf", "-sq"], check=True).stdout, wanted)
     group = f"group_name @allhosts\nhostlist {' '.join(NODES)}\n"
     for flag, text in (("-Msconf", scheduler), ("-Ahgrp", group), ("-Ap", _PE), ("-Aq", queue)):
         path = folder / f"qconf{flag}"

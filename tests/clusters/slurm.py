@@ -2,7 +2,7 @@
 
 import os
 
-from tests.clusters.stage import HEAD, NODES, until
+from tests.clusters.stage import HEAD, NICE, NODES, until
 
 _CONF = """\
 ClusterName=stage
@@ -63,9 +63,9 @@ def start_slurm(stage):
     )
     stage.env["SLURM_CONF"] = str(conf)
     _start_munged(stage, folder)
-    stage.run(["slurmctld", "-c"], check=True)
+    stage.run([*NICE, "slurmctld", "-c"], check=True)
     for host in NODES:
-        stage.run(["slurmd"], host=host, check=True)
+        stage.run([*NICE, "slurmd"], host=host, check=True)
     until(
         lambda: stage.run(["sinfo", "-h", "-N", "-o", "%T"]).stdout.split() == ["idle"] * 2,
         "both nodes are idle",
@@ -78,5 +78,12 @@ def _start_munged(stage, folder):
     key.chmod(0o600)
     files = {name: folder / f"munge.{name}" for name in ("socket", "pid", "log", "seed")}
     options = [f"--{name}-file={files[name]}" for name in ("pid", "log", "seed")]
-    line = ["munged", "--force", f"--key-file={key}", f"--socket={files['socket']}", *options]
+    line = [
+        *NICE,
+        "munged",
+        "--force",
+        f"--key-file={key}",
+        f"--socket={files['socket']}",
+        *options,
+    ]
     stage.run(line, check=True)

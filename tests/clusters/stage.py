@@ -15,6 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 NETWORK = "10.77.0"
 HEAD = "head"
 NODES = ("node-a", "node-b")
+NICE = ("nice", "-n", "10")
+"""Before daemons that ask again and again: jobs and other tests come first."""
 _LIMIT_S = 20.0
 _INIT = Path(__file__).with_name("init.py")
 _NAMESPACES = ("--net", "--mount", "--uts", "--ipc", "--pid")

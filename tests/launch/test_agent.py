@@ -148,6 +148,44 @@ def test_an_agent_that_is_killed_leaves_nothing(talk):
     wait_until_gone([pid])
 
 
+ESCAPE = """
+import os, subprocess, sys, time
+env = {} if {bare} else None
+code = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+child = [sys.executable, "-S", "-c", code]
+if os.fork() == 0:
+    subprocess.Popen(child, env=env, start_new_session=True)
+    os._exit(0)
+os.wait()
+time.sleep(60)
+"""
+
+
+def escaped(talk, bare):
+    """Have a process make a session of its own, and its parent end."""
+    talk.say(begin(ESCAPE.replace("{bare}", str(bare)), inherited=dict(os.environ)))
+    assert isinstance(talk.hear(), Ready)
+    talk.say(Go(Meeting(store_host="127.0.0.1", store_port=1, engine_port=2)))
+    return int(talk.hear().lines[0])
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux hands orphans on")
+@pytest.mark.parametrize(
+    "bare", [False, True], ids=["as it was", "with nothing in its environment"]
+)
+def test_what_made_a_session_of_its_own_ends_with_the_agent(talk, bare):
+    pid = escaped(talk, bare)
+    talk.say(Bye())
+    wait_until_gone([pid])
+    assert talk.process.wait(10) == 0
+
+
+def test_what_made_a_session_of_its_own_is_found_when_the_agent_is_killed(talk):
+    pid = escaped(talk, False)
+    talk.process.kill()
+    wait_until_gone([pid])
+
+
 def test_who_is_asked_to_end_asks_the_launcher(talk):
     started(talk)
     talk.process.terminate()

@@ -71,3 +71,34 @@ def test_nobody_stays_behind(crew):
     crew.close()
     wait_until_gone([pid])
     assert set(crew.selector.get_map()) == set()
+
+
+ESCAPE = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        print(os.getpid())
+        time.sleep(60)
+    os._exit(0)
+os.wait()
+"""
+
+
+@pytest.mark.parametrize("rest", ["", "time.sleep(60)"], ids=["it ends", "it is ended"])
+def test_what_has_made_a_session_of_its_own_ends_with_its_process(crew, rest):
+    env = {**os.environ, "BIREME_JOB": f"job-{os.getpid()}", "BIREME_ROLE": "worker"}
+    for rank in (0, 1):
+        more = {"BIREME_RANK": str(rank)}
+        code = ESCAPE + (rest if rank == 0 else "time.sleep(60)")
+        crew.start(worker(rank), (*PYTHON, code), {**env, **more})
+    ended = until(crew, lambda _: len(crew.heard) == 2)
+    escaped = {node: int(lines[0]) for node, lines, _ in crew.heard}
+    if rest:
+        crew.signal(worker(0), 9)
+    ended += until(crew, lambda more: ended + more)
+    assert [node for node, _ in ended] == [worker(0)]
+    wait_until_gone([escaped[worker(0)]])
+    assert not is_gone(escaped[worker(1)])
+    crew.close()
+    wait_until_gone(escaped.values())

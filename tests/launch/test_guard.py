@@ -25,7 +25,33 @@ from bireme.launch import guard
     ],
 )
 def test_following(text, groups):
-    assert guard.follow(io.BytesIO(text)) == groups
+    assert guard.follow(io.BytesIO(text)) == (groups, set())
+
+
+def test_marks_are_followed_too():
+    mark = frozenset([b"BIREME_JOB=a\nb", b"BIREME_RANK=0"])
+    text = guard.mark_line(mark) + b"=zz\n=\n=414d\n+7\n" + guard.mark_line(mark)
+    assert guard.follow(io.BytesIO(text + guard.mark_line(mark)[:-1])) == ({7}, {mark})
+
+
+def sleeper(**variables):
+    return subprocess.Popen(["sleep", "60"], env={**variables, "MORE": "1"})
+
+
+def test_who_has_a_mark_is_found_and_ended():
+    name = f"job-{os.getpid()}"
+    mark = frozenset([b"BIREME_JOB=" + name.encode(), b"BIREME_RANK=0"])
+    with sleeper(BIREME_JOB=name, BIREME_RANK="0") as mine:
+        with sleeper(BIREME_JOB=name, BIREME_RANK="00") as other:
+            while not guard.marked([mark]):
+                time.sleep(0.005)
+            assert guard.marked([mark]) == {mine.pid}
+            guard.end_marked([mark])
+            assert mine.wait(10) == -signal.SIGKILL
+            assert other.poll() is None
+            other.kill()
+    assert guard.marked([]) == guard.marked([mark]) == set()
+    assert guard.marked([mark], "/no/proc") == set()
 
 
 def test_those_that_end_are_not_killed():

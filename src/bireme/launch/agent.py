@@ -24,6 +24,7 @@ from bireme.launch.exits import Exit
 from bireme.launch.outbox import Outbox
 from bireme.launch.signals import SignalInbox
 from bireme.launch.site import LocalSite, Site
+from bireme.launch.strays import adopt, end_descendants, reap_adopted
 from bireme.launch.syncing import Unpacker
 from bireme.launch.talk import (
     MARK,
@@ -55,6 +56,7 @@ _STEP_S = 5.0
 _SILENCE_S = 120.0
 _MOST_WAITING_BYTES = 4 << 20
 _POLL_S = 0.1
+_SWEEP_S = 5.0
 
 
 class Agent:
@@ -65,7 +67,9 @@ class Agent:
         out_fd: Where its own go.
         reached_at: The address at which the launcher has reached this host, if known.
         reached_from: That from which it has.
+        own: What the host or its cluster has set, for processes that the job tells nothing else.
         silence_s: After how long without a word the launcher's machine counts as gone.
+        adopts: Whether this process is the agent and nothing else: whatever is below it ends.
     """
 
     def __init__(
@@ -76,7 +80,11 @@ class Agent:
         reached_from: str = "",
         own: Mapping[str, str] = MappingProxyType({}),
         silence_s: float = _SILENCE_S,
+        *,
+        adopts: bool = False,
     ) -> None:
+        self._adopts = adopts and adopt()
+        self._sweep_s = 0.0
         self._own = packed(own)
         self._in_fd = in_fd
         self._outbox = Outbox(out_fd)
@@ -108,6 +116,8 @@ class Agent:
             self._end_processes()
             if self._site is not None:
                 self._site.close()
+            if self._adopts:
+                end_descendants(os.getpid())
             self._last_words()
         return failure
 
@@ -140,10 +150,17 @@ class Agent:
             for signum in self._inbox.take():
                 self.asked(signum)
             now_s = time.monotonic()
+            self._sweep(now_s)
             if self._contact.owes_pulse(now_s):
                 self._put(Pulse())
             if self._contact.is_lost(now_s):
                 raise PeerLost(f"the launcher has not been heard for {self._contact.limit_s:g} s")
+
+    def _sweep(self, now_s: float) -> None:
+        """Take the ends of what processes have let go of, now and then."""
+        if self._adopts and now_s > self._sweep_s and self._site and self._site.crew:
+            self._sweep_s = now_s + _SWEEP_S
+            reap_adopted(self._site.crew.pids)
 
     def _step(self, limit_s: float) -> None:
         waits = self._outbox.size_bytes > 0
@@ -236,4 +253,4 @@ def serve(env: Mapping[str, str]) -> int:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     connection = env.get("SSH_CONNECTION", "").split()
     reached_from, _, reached_at, _ = connection if len(connection) == 4 else ("",) * 4
-    return Agent(in_fd, out_fd, reached_at, reached_from, of_machine(env)).run()
+    return Agent(in_fd, out_fd, reached_at, reached_from, of_machine(env), adopts=True).run()

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 from bireme.launch import guard
@@ -21,6 +21,9 @@ from bireme.types.nodes import NodeId
 __all__ = ("Crew", "guarded")
 
 OnLines = Callable[[NodeId, list[str], bool], None]
+
+_MARKS = ("BIREME_JOB", "BIREME_ROLE", "BIREME_RANK")
+"""What a process and all that it starts have in common, and with no other process."""
 
 
 class Crew:
@@ -33,8 +36,8 @@ class Crew:
         on_lines: Called with a node, lines that it has printed, and whether by standard error.
 
     Guarantees:
-        After ``close`` no process is left, nor what one has started and not put into a session of
-        its own.
+        After ``close`` no process is left, nor what one has started: what has made a session of its
+        own is known by the variables that say whose it is.
     """
 
     def __init__(self, selector: selectors.BaseSelector, guard_fd: int, on_lines: OnLines) -> None:
@@ -42,12 +45,18 @@ class Crew:
         self._guard_fd = guard_fd
         self._on_lines = on_lines
         self._children: dict[NodeId, Child] = {}
+        self._marks: dict[NodeId, guard.Mark] = {}
         self._is_heard = True
 
     @property
     def nodes(self) -> list[NodeId]:
         """Whose processes run."""
         return list(self._children)
+
+    @property
+    def pids(self) -> set[int]:
+        """Their numbers."""
+        return {child.pid for child in self._children.values()}
 
     def start(
         self,
@@ -63,6 +72,7 @@ class Crew:
         Raises:
             ConfigError: The command cannot be run.
         """
+        self._mark(node, env)
         child = Child(
             command,
             env,
@@ -105,6 +115,7 @@ class Crew:
             if exit_ is not None:
                 self._forget(node)
                 ended.append((node, exit_))
+        self._end_strays(node for node, _ in ended)
         return sorted(ended, key=lambda each: each[1].status >= 0)
 
     def close(self) -> None:
@@ -114,6 +125,18 @@ class Crew:
             while child.poll() is None:
                 time.sleep(0.001)
             self._forget(node)
+        self._end_strays(self._marks)
+
+    def _mark(self, node: NodeId, env: Mapping[str, str]) -> None:
+        """Remember how to know what the process will have started, and let the guard know."""
+        if all(name in env for name in _MARKS):
+            mark = frozenset(os.fsencode(f"{name}={env[name]}") for name in _MARKS)
+            self._marks[node] = mark
+            with contextlib.suppress(BrokenPipeError):
+                os.write(self._guard_fd, guard.mark_line(mark))
+
+    def _end_strays(self, nodes: Iterable[NodeId]) -> None:
+        guard.end_marked([self._marks[node] for node in nodes if node in self._marks])
 
     def _hear(self, child: Child) -> None:
         for fd in child.fds:

@@ -247,7 +247,8 @@ def call(env: Mapping[str, str]) -> int:
         reached_at = str(link.getsockname()[0]).removeprefix("::ffff:")
         out_fd = os.dup(link.fileno())
         try:
-            return Agent(link.fileno(), out_fd, reached_at, own=of_machine(env)).run()
+            own = of_machine(env)
+            return Agent(link.fileno(), out_fd, reached_at, own=own, adopts=True).run()
         finally:
             os.close(out_fd)
 
