@@ -31,8 +31,9 @@ test-integration: $(STAMP) ## Run the tests that start jobs of several processes
 	$(BIN)/python -m pytest -m integration
 
 test-clusters: $(STAMP) ## Install sshd, MPI, Slurm and Grid Engine (as root, by apt-get), and run jobs there.
-	@tools/install_clusters.sh || echo "tests of what is not installed are skipped"
-	$(BIN)/python -m pytest -m clusters tests/clusters
+	@if tools/install_clusters.sh; then all=--all-installed; else all=; \
+		echo "tests of what is not installed are skipped; the summary says which and why"; fi; \
+	$(BIN)/python -m pytest -m clusters tests/clusters --durations=10 $$all
 
 lint: $(STAMP) ## Lint, format check, types, import contracts, sizes, generated pages.
 	$(BIN)/ruff check .

@@ -9,8 +9,8 @@ from hypothesis import settings
 settings.register_profile("bireme", deadline=None, print_blob=True)
 settings.load_profile("bireme")
 
-# Shells start what runs in the background with Ctrl-C ignored, and programs hand that on: those that
-# tests interrupt would never notice.
+# Shells start what runs in the background with Ctrl-C ignored, and programs hand that on: those
+# that tests interrupt would never notice.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -4,9 +4,13 @@
 set -euo pipefail
 
 commands=(ssh sshd ip unshare mpirun.openmpi mpiexec.hydra munged slurmctld slurmd sbatch qsub sge_qmaster sge_execd)
-packages=(
-  openssh-client openssh-server iproute2 util-linux openmpi-bin mpich munge slurm-wlm
-  gridengine-master gridengine-exec gridengine-client
+# Each line by itself: where a distribution lacks one, the others are installed all the same.
+groups=(
+  "openssh-client openssh-server iproute2 util-linux"
+  "openmpi-bin"
+  "mpich"
+  "munge slurm-wlm"
+  "gridengine-master gridengine-exec gridengine-client"
 )
 
 missing() {
@@ -36,14 +40,20 @@ if [ ! -e $policy ]; then
 fi
 log=$(mktemp)
 export DEBIAN_FRONTEND=noninteractive
-if ! { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${packages[@]}"; } >"$log" 2>&1; then
-  tail -n 5 "$log" >&2
-  echo "install_clusters: apt-get failed (all of it: $log); missing: $left" >&2
-  exit 1
-fi
-rm -f "$log"
+# Where no server answers, this ends within a minute.
+apt=(apt-get -qq -o Acquire::http::Timeout=15 -o Acquire::https::Timeout=15 -o Acquire::Retries=1)
+apt+=(-o DPkg::Lock::Timeout=120)
+failed=no
+timeout 120 "${apt[@]}" update >"$log" 2>&1 || failed=yes
+for group in "${groups[@]}"; do
+  # shellcheck disable=SC2086 # a group is several words
+  timeout 600 "${apt[@]}" install -y --no-install-recommends $group >>"$log" 2>&1 || failed=yes
+done
 left=$(missing | xargs)
 if [ -n "$left" ]; then
-  echo "install_clusters: the packages lack: $left" >&2
+  tail -n 5 "$log" >&2
+  echo "install_clusters: still missing: $left (all that apt-get said: $log)" >&2
   exit 1
 fi
+[ $failed = no ] || echo "install_clusters: apt-get complained, and all is there (it said: $log)" >&2
+[ $failed = yes ] || rm -f "$log"

@@ -11,13 +11,28 @@ from tests.clusters.sshd import start_sshd
 from tests.clusters.stage import Stage
 
 _PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
+_MISSING_FAILS = False
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--all-installed",
+        action="store_true",
+        help="daemons that are not installed fail the tests instead of skipping them",
+    )
+
+
+def pytest_configure(config):
+    global _MISSING_FAILS
+    _MISSING_FAILS = config.getoption("--all-installed", default=False)
 
 
 def _stage(tmp_path_factory, *commands):
     """Return a stage; skip where the machine has no such commands, or allows no namespaces."""
     missing = [name for name in commands if shutil.which(name, path=_PATH) is None]
     if missing:
-        pytest.skip(f"not installed: {', '.join(missing)}; run tools/install_clusters.sh")
+        give_up = pytest.fail if _MISSING_FAILS else pytest.skip
+        give_up(f"not installed: {', '.join(missing)}; run tools/install_clusters.sh")
     try:
         allowed = subprocess.run(
             ["unshare", "--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "true"],

@@ -1,13 +1,16 @@
 """The jobs that every cluster runs in these tests, and what each of them promises."""
 
 import os
+import re
 import signal
 import sys
 
-from tests.clusters.stage import ROOT, until
+from tests.clusters.stage import NODES, ROOT, until
 
 ENV = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "OMP_NUM_THREADS": "1", "TOKEN": "a-private-word"}
 LIMIT_S = 170
+COPY = "/run/copied"
+"""A folder that each host has in a file system of its own."""
 RIGHT = "of the digits are right"
 
 
@@ -47,6 +50,51 @@ def dies(stage, folder, *options, before=()):
     assert " ended with exit code 3 after " in said
 
 
+def is_copied(stage, folder, *options, before=(), num_copies=2):
+    """Files come along to a folder of every host's own, but to where they are already."""
+    for host in NODES:
+        stage.run(["rm", "-rf", COPY], host=host, check=True)
+    (folder / "word").write_text("a word")
+    command = [*before, *words((*options, "--sync-dir", COPY), "-np", "2", "reading")]
+    with stage.nothing_left():
+        ended = stage.run(command, env=ENV, folder=folder, limit_s=LIMIT_S)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    for host in NODES:
+        assert len(re.findall(rf"a word on {host} in \S+$", ended.stdout, re.MULTILINE)) == 1
+    assert ended.stdout.count(f" in {COPY}\n") == num_copies, ended.stdout
+    assert ended.stdout.count(f" in {folder}\n") == 2 - num_copies
+
+
+def is_submitted(stage, folder, launcher, *options):
+    """A job that nobody stays for is asked about, and ended, by its number."""
+
+    def job(verb, number):
+        ask = [sys.executable, "-m", "bireme", "job", verb, number, "--launcher", launcher]
+        return stage.run(ask, env=ENV, folder=folder)
+
+    command = [*words(options, "-np", "2", "dying"), "for ever"]
+    with stage.nothing_left(limit_s=40):
+        submitted = stage.run(command, env=ENV, folder=folder, check=True)
+        found = re.search(r"bireme: (\d+) has been submitted", submitted.stderr)
+        assert found, submitted.stderr
+        number = found[1]
+        until(lambda: _both(job("logs", number).stdout), lambda: job("logs", number), LIMIT_S)
+        assert job("status", number).stdout.split()[-1] == "running"
+        assert job("cancel", number).returncode == 0
+        until(lambda: job("status", number).stdout.split()[-1:] == ["ended"], "it has ended", 40)
+    return number
+
+
+def learns_by_itself(stage, folder, *starter, env=None):
+    """A script with Horovod's names learns to read digits although no launcher of ours is there."""
+    command = [*starter, sys.executable, "-m", "tests.clusters.programs.by_names"]
+    with stage.nothing_left():
+        ended = stage.run(command, env={**ENV, **(env or {})}, folder=folder, limit_s=LIMIT_S)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stdout.count(RIGHT) == 2
+    return sorted(line for line in ended.stdout.splitlines() if " on " in line)
+
+
 def is_stopped(stage, folder, *options, before=(), signum=signal.SIGINT, code=130):
     """A signal ends a job that would run for ever; no command line has shown anything private."""
     command = [*before, *words(options, "-np", "2", "dying"), "for ever"]
@@ -75,5 +123,8 @@ def _launcher_of(stage, started):
 
 def _has_both(launcher, seen):
     seen.append(launcher.stdout.readline())
-    text = "".join(seen)
+    return _both("".join(seen))
+
+
+def _both(text):
     return "rank 0 on" in text and "rank 1 on" in text

@@ -1,6 +1,7 @@
 """Jobs whose agents a real mpirun starts."""
 
 import signal
+import sys
 
 import pytest
 from tests.clusters import jobs
@@ -34,3 +35,36 @@ def test_a_host_that_does_not_exist_is_named(open_mpi, tmp_path):
         ended = open_mpi.run(jobs.words(options, "-np", "2", "dying"), env=jobs.ENV)
     assert ended.returncode == 2
     assert "no-such-host" in ended.stderr
+
+
+def test_files_come_along(open_mpi, tmp_path):
+    jobs.is_copied(open_mpi, tmp_path, *OPEN_MPI)
+
+
+def test_a_script_on_one_host_without_our_launcher(open_mpi, tmp_path):
+    line = ("mpirun.openmpi", "-np", "2", "-x", "PYTHONPATH", "-x", "OMP_NUM_THREADS")
+    places = jobs.learns_by_itself(open_mpi, tmp_path, *line)
+    assert places == ["0 of 2, 0 of 2 on head", "1 of 2, 1 of 2 on head"]
+
+
+def test_a_script_on_two_hosts_without_our_launcher(open_mpi, tmp_path):
+    line = ("mpirun.openmpi", "-np", "2", "--host", "node-a:1,node-b:1", "--bind-to", "none")
+    line = (*line, "-x", "PYTHONPATH", "-x", "OMP_NUM_THREADS")
+    meeting = {"MASTER_ADDR": "node-a", "MASTER_PORT": "29500"}
+    passed = ("-x", "MASTER_ADDR", "-x", "MASTER_PORT")
+    places = jobs.learns_by_itself(open_mpi, tmp_path, *line, *passed, env=meeting)
+    assert places == ["0 of 2, 0 of 1 on node-a", "1 of 2, 0 of 1 on node-b"]
+
+
+def test_a_script_on_two_hosts_that_is_not_told_where_to_meet(open_mpi, tmp_path):
+    line = ["mpirun.openmpi", "-np", "2", "--host", "node-a:1,node-b:1", "-x", "PYTHONPATH"]
+    program = [sys.executable, "-m", "tests.clusters.programs.by_names"]
+    with open_mpi.nothing_left():
+        ended = open_mpi.run([*line, *program], env=jobs.ENV, folder=tmp_path, limit_s=120)
+    assert ended.returncode != 0
+    assert "set MASTER_ADDR to the address of rank 0's machine" in ended.stdout + ended.stderr
+
+
+def test_a_script_of_mpich_without_our_launcher(mpich, tmp_path):
+    places = jobs.learns_by_itself(mpich, tmp_path, "mpiexec.hydra", "-n", "2")
+    assert places == ["0 of 2, 0 of 2 on head", "1 of 2, 1 of 2 on head"]

@@ -26,3 +26,16 @@ def test_ctrl_c_deletes_the_job(grid_engine, tmp_path, options):
     jobs.is_stopped(grid_engine, tmp_path, *options)
     jobs.until(lambda: grid_engine.run(["qstat"]).stdout == "", "no job is left", 30)
     assert not list(tmp_path.glob(".*"))
+
+
+def test_a_job_that_nobody_stays_for(grid_engine, tmp_path):
+    jobs.is_submitted(grid_engine, tmp_path, "sge", *PE, "--sge-detach")
+    # The file with the environment is gone, too.
+    assert [path.suffix for path in tmp_path.iterdir()] == [".log"]
+
+
+@pytest.mark.parametrize(
+    ("options", "num_copies"), [(PE, 1), (ARRAY, 2)], ids=["pe, whose first host has them", "array"]
+)
+def test_files_come_along(grid_engine, tmp_path, options, num_copies):
+    jobs.is_copied(grid_engine, tmp_path, *options, num_copies=num_copies)

@@ -23,3 +23,7 @@ def test_however_it_is_ended_nothing_is_left(hosts, tmp_path, signum, code):
 
 def test_one_host_is_the_launchers_own(hosts, tmp_path):
     jobs.dies(hosts, tmp_path, "--launcher", "ssh", "-H", "head,node-b")
+
+
+def test_files_come_along(hosts, tmp_path):
+    jobs.is_copied(hosts, tmp_path, *OPTIONS)
