@@ -31,6 +31,7 @@ from bireme.launch.talk import (
     frame,
 )
 from bireme.types import worker
+from bireme.version import __version__
 
 PID = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
 
@@ -117,7 +118,7 @@ def test_a_launcher_whose_machine_is_gone():
     with talking(("-c", code)) as talk:
         pid = started(talk)
         # No more comes, and nothing ends: as when the power or the network fails.
-        assert talk.hear() == Failed("the launcher has not been heard for 1 s")
+        assert talk.hear() == Failed("the launcher has not been heard for 1 s", __version__)
         wait_until_gone([pid])
 
 

@@ -13,6 +13,7 @@ from bireme.launch.talk import (
     MARK,
     Begin,
     Ended,
+    Failed,
     Files,
     Pulse,
     Ready,
@@ -68,6 +69,8 @@ def test_what_an_agent_says(ends):
     ("data", "reason"),
     [
         (frame(Ready(version="0", python="3", hostname="leda", address="")), "it has bireme 0, "),
+        (frame(Failed("a message cannot be read", "0")), "it has bireme 0, "),
+        (frame(Failed("no such command", __version__)), "no such command"),
         (b"\xff\xff\xff\xff", "its agent cannot be understood: "),
     ],
 )

@@ -78,6 +78,7 @@ def test_strangers_are_refused_and_keep_nobody_waiting(lobby, wrong):
     assert lobby.calls == [1]
     assert strange.told == b""
     assert "cannot reach the launcher" in strange.error
+    assert "it holds another secret, or belongs to another job" in strange.error
 
 
 def test_noise_is_refused(lobby):

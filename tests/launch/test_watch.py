@@ -13,6 +13,7 @@ from bireme.launch.hosts import Host
 from bireme.launch.plan import plan_on
 from bireme.launch.supervise import Limits
 from bireme.launch.talk import Ready
+from bireme.launch.versions import versions
 from bireme.launch.watch import run_plan
 from bireme.version import __version__
 
@@ -49,6 +50,7 @@ class Pretender:
                 Ready(
                     version=__version__,
                     python=self.world.python,
+                    packages=self.world.packages,
                     hostname=self.name,
                     address=f"10.0.0.{index % 250}",
                     scheduler_port=9091 if self.host.has_scheduler else 0,
@@ -91,7 +93,7 @@ class World:
         self.opening = self.most_opening = 0
         self.waiting, self.signals = [], []
         self.meetings, self.closed = set(), set()
-        self.python = platform.python_version()
+        self.python, self.packages = platform.python_version(), {}
         self.slow, self.broken, self.vanishing, self.exits = (), (), (), {}
         vars(self).update(more)
         self.said, self.printed = [], []
@@ -140,10 +142,14 @@ def test_two_thousand_hosts_get_ready_64_at_a_time():
     assert len(world.closed) == 2000
 
 
-def test_a_host_with_another_python():
-    world = World(2, python="2.7.18")
+def test_hosts_that_differ_from_this_machine_are_told_once():
+    world = World(3, python="2.7.18", packages={**versions(), "msgspec": "0.1"})
     assert world.run() == 0
-    assert world.said[0] == f"h0 has Python 2.7.18, and {platform.python_version()} is here"
+    assert world.said == [
+        f"h0, h1, h2 have Python 2.7.18, and {platform.python_version()} is here; name the same by "
+        "--ssh-python",
+        f"h0, h1, h2 have msgspec 0.1, and {versions()['msgspec']} is here; install the same there",
+    ]
 
 
 def test_a_host_that_cannot():

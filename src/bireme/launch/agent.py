@@ -48,6 +48,7 @@ from bireme.launch.talk import (
 )
 from bireme.launch.turn import turn
 from bireme.types.nodes import NodeId
+from bireme.version import __version__
 
 __all__ = ("Agent", "serve")
 
@@ -111,7 +112,7 @@ class Agent:
             try:
                 self._loop()
             except BiremeError as error:
-                self._put(Failed(str(error)))
+                self._put(Failed(str(error), __version__))
                 failure = 1
             self._end_processes()
             if self._site is not None:

@@ -107,7 +107,10 @@ class Conversation:
         try:
             messages = self._unframer.feed(data)
         except RemoteProtocolError as error:
-            self._lose(f"its agent cannot be understood: {error}")
+            self._lose(
+                f"its agent cannot be understood: {error}; is bireme {__version__}, which is here, "
+                "installed there?"
+            )
             return
         for message in messages:
             self._hear(message)
@@ -166,11 +169,15 @@ class Conversation:
                 self._listener.ended(node, Exit(status))
             case Asked(signum):
                 self._listener.asked(signum)
+            case Failed(version=version) if version not in ("", __version__):
+                self._lose(_other(version))
             case Failed(text):
                 self._lose(text)
             case Ready(version=version) if version != __version__:
-                self._lose(
-                    f"it has bireme {version}, and {__version__} is here; install the same on both"
-                )
+                self._lose(_other(version))
             case Ready():
                 self._listener.ready(self._site, message)
+
+
+def _other(version: str) -> str:
+    return f"it has bireme {version}, and {__version__} is here; install the same on both"

@@ -4,7 +4,6 @@ Called by :mod:`bireme.launch.doctor`.
 """
 
 import argparse
-import importlib.metadata
 import os
 import platform
 import sys
@@ -18,11 +17,10 @@ from bireme.launch.hosts import Host, is_loopback, parse_hosts, read_hostfile
 from bireme.launch.shells import explain
 from bireme.launch.survey import survey
 from bireme.launch.survey_report import Reference, is_well, routes, survey_table
-from bireme.version import __version__
+from bireme.launch.versions import versions
 
 __all__ = ("add_host_options", "examine_hosts")
 
-_PACKAGES = ("torch", "numpy", "msgspec", "numba", "safetensors")
 _LIMIT_S = 30.0
 
 
@@ -59,7 +57,7 @@ def examine_hosts(
     ssh = SshBackend.from_options(options, env)
     python = options.ssh_python or sys.executable
     reference = Reference(
-        python=platform.python_version(), packages=_packages(), folder=str(Path.cwd())
+        python=platform.python_version(), packages=versions(), folder=str(Path.cwd())
     )
 
     def way(name: str, command: Sequence[str]) -> Sequence[str]:
@@ -92,17 +90,6 @@ def _hosts(options: argparse.Namespace) -> tuple[Host, ...]:
         return read_hostfile(Path(options.hostfile).read_text(encoding="utf-8"), options.hostfile)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the host file: {error}") from error
-
-
-def _packages() -> dict[str, str]:
-    """Return the versions here that every host has to have."""
-    found = {"bireme": __version__}
-    for name in _PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def _marks(encoding: str | None) -> tuple[str, str]:

@@ -20,6 +20,7 @@ from bireme.launch.exits import Exit
 from bireme.launch.hosts import is_loopback
 from bireme.launch.ports import listening, reserved
 from bireme.launch.talk import Begin, Ready, unpacked
+from bireme.launch.versions import versions
 from bireme.types.nodes import SCHEDULER, NodeId
 from bireme.version import __version__
 
@@ -153,6 +154,7 @@ class LocalSite:
                 scheduler_port=scheduler_port,
                 store_port=store_port,
                 engine_port=engine_port,
+                packages=versions(),
             ),
         )
 

@@ -121,12 +121,16 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     scheduler_port: int = 0
     store_port: int = 0
     engine_port: int = 0
+    packages: dict[str, str] = {}
+    """Versions of what is installed there."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
     """From an agent, instead of ``Ready`` or after it: it cannot do its part, and leaves."""
 
     text: str
+    version: str = ""
+    """The package's there: of another one, nothing else may be understood."""
 
 
 class Lines(msgspec.Struct, frozen=True, tag="lines"):

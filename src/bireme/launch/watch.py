@@ -7,7 +7,6 @@ One loop for one machine and for a thousand. What to do when something ends is d
 
 import contextlib
 import os
-import platform
 import selectors
 import signal
 import time
@@ -46,6 +45,7 @@ from bireme.launch.syncing import archive_of
 from bireme.launch.tails import Tails
 from bireme.launch.talk import Begin, Ready
 from bireme.launch.turn import turn
+from bireme.launch.versions import differences
 from bireme.types.nodes import NodeId
 
 __all__ = ("Elsewhere", "run_plan")
@@ -173,6 +173,7 @@ class _Watch:
             if self._lost:
                 raise JobError(_failures(self._lost))
             if len(self._ready) == len(self._hosts):
+                self._tell_differences()
                 return None
             left_s = limit_s - time.monotonic()
             if left_s <= 0:
@@ -180,6 +181,11 @@ class _Watch:
             self._wait(min(_IDLE_S, left_s))
             for signum in self._inbox.take():
                 return signum
+
+    def _tell_differences(self) -> None:
+        told = {site.name: (ready.python, ready.packages) for site, ready in self._ready.items()}
+        for line in differences(told):
+            self._say(line)
 
     def meeting(self) -> Meeting:
         """Return where the nodes find each other, now that every host is ready.
@@ -242,10 +248,6 @@ class _Watch:
     def ready(self, site: Site, ready: Ready) -> None:
         """Note that a host is ready."""
         self._ready[site] = ready
-        if _minor(ready.python) != _minor(platform.python_version()):
-            self._say(
-                f"{site.name} has Python {ready.python}, and {platform.python_version()} is here"
-            )
 
     def lines(self, node: NodeId, lines: list[str], is_error: bool) -> None:
         """Keep and print what a process has printed."""
@@ -342,10 +344,6 @@ class _Watch:
             f"{self._plan.spec.launch_timeout_s:g} s: {shown}{more}; raise --start-timeout if they "
             "are only slow"
         )
-
-
-def _minor(version: str) -> list[str]:
-    return version.split(".")[:2]
 
 
 def _failures(lost: dict[Site, str]) -> str:

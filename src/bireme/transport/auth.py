@@ -156,7 +156,8 @@ class Handshake:
         return reply
 
     def _take_hello(self) -> bytes:
-        self._check_refusal()
+        if self._is_refusal():
+            return b""
         self._check_magic(_HELLO_MAGIC)
         if len(self._received) < _HELLO.size:
             return b""
@@ -175,7 +176,8 @@ class Handshake:
         return self._proof() if self._client else self._hello
 
     def _take_proof(self) -> bytes:
-        self._check_refusal()
+        if self._is_refusal():
+            return b""
         self._check_magic(_PROOF_MAGIC)
         if len(self._received) < _PROOF.size:
             return b""
@@ -219,10 +221,13 @@ class Handshake:
         if not magic.startswith(start):
             raise RemoteProtocolError(f"the first bytes are no handshake: {start!r}")
 
-    def _check_refusal(self) -> None:
+    def _is_refusal(self) -> bool:
+        """Return whether the peer is about to refuse this side; raise once it has said why."""
         if not self._received.startswith(_REFUSED_MAGIC):
-            return
-        code = self._received[4] if len(self._received) > 4 else 0
+            return False
+        if len(self._received) < _REFUSED.size:
+            return True
+        _, code = _REFUSED.unpack_from(self._received)
         raise AuthError(f"the peer refused this process: {_REASONS.get(code, 'no reason given')}")
 
     def _refusal(self, code: int) -> AuthError:
