@@ -7,7 +7,7 @@ import torch
 from tests.collective.ranks import on_ranks, started
 
 import bireme
-from bireme.errors import ConfigError, RankLost, StateError, UnsupportedError
+from bireme.errors import ConfigError, MismatchError, RankLost, StateError, UnsupportedError
 from bireme.kvstore.allreduce import AllreduceStore
 
 
@@ -126,7 +126,7 @@ def test_row_sparse_gradients(stores, sparse):
 def test_small_agreements_barriers_and_refusals(stores):
     def run(store, rank):
         store.barrier()
-        with pytest.raises(UnsupportedError, match="does not compress"):
+        with pytest.raises(UnsupportedError, match="2bit cannot be added"):
             store.set_gradient_compression({"type": "2bit"})
         store.set_gradient_compression(None)
         store.init("x", torch.zeros(2))
@@ -138,6 +138,57 @@ def test_small_agreements_barriers_and_refusals(stores):
         return store.sum_over_workers("samples", torch.tensor([1.0 + rank]))
 
     assert [total.item() for total in everywhere(stores, run)] == [3.0, 3.0]
+
+
+@pytest.mark.parametrize("kind", ["fp16", "bf16"])
+def test_sums_over_workers_travel_in_16_bits(stores, kind):
+    code = {"fp16": torch.float16, "bf16": torch.bfloat16}[kind]
+    third = torch.full((3,), 1 / 3)
+
+    def run(store, rank):
+        store.init(["w", "s"], [third, torch.zeros(3, 2)])
+        exact = store.pull("w")
+        store.set_gradient_compression({"type": kind})
+        # A worker's devices are added before.
+        store.push("w", [third, third])
+        pushed = store.pull("w")
+        value = third.clone()
+        store.pushpull_async("w", value).wait()
+        both = third.clone()
+        store.pushpull("w", both)
+        store.init("n", torch.zeros(2, dtype=torch.int64))
+        with pytest.raises(UnsupportedError, match="int64"):
+            store.pushpull_async("n", torch.ones(2, dtype=torch.int64))
+        rows = torch.sparse_coo_tensor(
+            [[1]], torch.full((1, 2), 1 / 3), (3, 2), check_invariants=True
+        )
+        store.push("s", rows)
+        store.set_gradient_compression(None)
+        plain = third.clone()
+        store.pushpull("w", plain)
+        return exact, pushed, value, both, store.pull("s")[1, 0], plain
+
+    once, twice = ((third * n).to(code).float() * 2 for n in (1, 2))
+    for exact, pushed, value, both, row, plain in everywhere(stores, run):
+        assert torch.equal(exact, third)
+        assert torch.equal(pushed, twice)
+        assert torch.equal(value, once)
+        assert torch.equal(both, once)
+        assert row == torch.tensor(1 / 3) * 2
+        assert torch.equal(plain, third * 2)
+
+
+def test_workers_that_cast_differently_are_all_told(stores):
+    def run(store, rank):
+        store.init("w", torch.zeros(3))
+        store.set_gradient_compression({"type": "fp16"} if rank else None)
+        with pytest.raises(MismatchError, match="float16"):
+            store.push("w", torch.ones(3))
+        store.set_gradient_compression(None)
+        store.push("w", torch.ones(3))
+        return store.pull("w").tolist()
+
+    assert everywhere(stores, run) == [[2.0] * 3] * 2
 
 
 def test_tensors_that_are_not_contiguous(stores):

@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from bireme.collective.base import Collectives
-from bireme.collective.handles import Handle
 from bireme.compress.base import Compressor
-from bireme.errors import UnsupportedError
+from bireme.compress.factory import create
 from bireme.kvstore import calls
 from bireme.kvstore.base import Key, Values
 from bireme.kvstore.calls import Push
@@ -15,6 +14,7 @@ from bireme.kvstore.device import DeviceStore
 from bireme.kvstore.entry import Entry
 from bireme.kvstore.pending import Pending
 from bireme.kvstore.reduce.base import Sum
+from bireme.kvstore.reduce.exchanges import CastExchange, Exchange, PlainExchange
 from bireme.kvstore.reduce.rows import sum_rows
 from bireme.kvstore.reduce.workers import WorkersReducer, gather_rows
 from bireme.types.topology import ReduceOp
@@ -47,7 +47,8 @@ class AllreduceStore(DeviceStore):
         super().__init__(name)
         self._collectives = collectives
         self._prefix = f"kvstore{number}."
-        self._adder = WorkersReducer(self._copier, collectives, self._prefix)
+        self._exchange: Exchange = PlainExchange(collectives, self._prefix)
+        self._adder = WorkersReducer(self._copier, self._exchange)
         self._begun: dict[Key, Pending] = {}
 
     @property
@@ -109,6 +110,8 @@ class AllreduceStore(DeviceStore):
         if self._rule is not None or any(push.row_sparse for push in pushes):
             self.pushpull(key, value, out, priority)
             return Pending()
+        for push in pushes:
+            self._adder.check(push.entry.key, push.values)
         for entry in entries:
             earlier = self._begun.pop(entry.key, None)
             if earlier is not None:
@@ -116,11 +119,11 @@ class AllreduceStore(DeviceStore):
         with self._held(entries):
             self._settle(pushes)
             sums = {push.entry.key: self._local_sum(push) for push in pushes}
-        handles = [self._submit(key, total) for key, total in sums.items()]
+            begun = [self._exchange.begin(key, total) for key, total in sums.items()]
 
         def finish() -> None:
-            for handle in handles:
-                handle.wait()
+            for each in begun:
+                each.wait()
             with self._held(entries):
                 jobs = [
                     Sum(pull.entry.key, [sums[pull.entry.key]], [pull.entry.value, *pull.outs])
@@ -128,7 +131,7 @@ class AllreduceStore(DeviceStore):
                 ]
                 self._copier.run(jobs)
 
-        pending = Pending(finish, lambda: all(handle.done() for handle in handles))
+        pending = Pending(finish, lambda: all(each.done for each in begun))
         self._begun |= {entry.key: pending for entry in entries}
         return pending
 
@@ -145,17 +148,24 @@ class AllreduceStore(DeviceStore):
     def set_gradient_compression(
         self, compression: Mapping[str, object] | Compressor | None
     ) -> None:
-        """Refuse: a sum of compressed values is no compressed sum.
+        """Send sums in 16 bits from now on; ``None`` sends them as they are again.
+
+        Only what travels between workers is cast: a worker's devices are added in full precision.
+        Values given to ``init`` and row-sparse values are never cast. Every worker calls this
+        alike, and finishes what it has begun before.
 
         Raises:
-            UnsupportedError: Unless ``compression`` is ``None``.
+            ConfigError: ``compression`` describes no compressor.
+            UnsupportedError: Neither fp16 nor bf16; other codes cannot be added up on their way.
         """
         self._refuse_closed()
-        if compression is not None:
-            raise UnsupportedError(
-                f"a {self.type!r} store does not compress; use kvstore.create('dist_sync'), or "
-                "push float16 or bfloat16 gradients"
-            )
+        compressor = create(compression)
+        exchange: Exchange = PlainExchange(self._collectives, self._prefix)
+        if compressor is not None:
+            exchange = CastExchange(self._collectives, self._prefix, compressor, self.type)
+        with self._everything():
+            self._exchange = exchange
+            self._adder = WorkersReducer(self._copier, exchange)
 
     def barrier(self) -> None:
         """Return when every worker has called it."""
@@ -190,11 +200,6 @@ class AllreduceStore(DeviceStore):
         total = torch.empty(value.shape, dtype=value.dtype, device=value.device)
         self._copier.run([Sum(push.entry.key, push.values, [total])])
         return total
-
-    def _submit(self, key: Key, total: torch.Tensor) -> Handle:
-        return self._collectives.allreduce(
-            [total], names=[f"{self._prefix}{key}"], outs=[total], op=ReduceOp.SUM
-        )
 
     def _total_rows(self, push: Push[Entry]) -> torch.Tensor:
         rows = sum_rows(push.values, push.entry.value.device)

@@ -5,11 +5,12 @@ from tests.collective.ranks import on_ranks, started
 
 from bireme.collective import SingleProcess
 from bireme.kvstore.reduce import HostReducer, Sum
+from bireme.kvstore.reduce.exchanges import PlainExchange
 from bireme.kvstore.reduce.workers import WorkersReducer, gather_rows
 
 
 def test_one_worker_is_the_inner_reducer():
-    reducer = WorkersReducer(HostReducer(), SingleProcess(), "x")
+    reducer = WorkersReducer(HostReducer(), PlainExchange(SingleProcess(), "x"))
     outs = [torch.empty(2), torch.empty(2)]
     reducer.check("a", [torch.ones(2)])
     reducer.run([Sum("a", [torch.ones(2), torch.ones(2)], outs)])
@@ -21,7 +22,7 @@ def test_workers_add_jobs_in_any_order():
     with started(2) as engines:
 
         def run(rank):
-            reducer = WorkersReducer(HostReducer(), engines[rank], "x")
+            reducer = WorkersReducer(HostReducer(), PlainExchange(engines[rank], "x"))
             jobs = {
                 key: Sum(key, [torch.full((2,), size + rank)] * 2, [torch.empty(2).expand(2)])
                 for key, size in (("a", 1.0), ("b", 5.0))

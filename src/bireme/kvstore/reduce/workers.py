@@ -7,8 +7,8 @@ import torch
 from bireme.collective.base import Collectives
 from bireme.kvstore.base import Key
 from bireme.kvstore.reduce.base import Reducer, Sum
+from bireme.kvstore.reduce.exchanges import Exchange
 from bireme.kvstore.reduce.rows import sum_rows
-from bireme.types.topology import ReduceOp
 
 __all__ = ("WorkersReducer", "gather_rows")
 
@@ -18,21 +18,21 @@ class WorkersReducer:
 
     Args:
         inner: Adds up what this worker has.
-        collectives: What connects the workers.
-        prefix: Begins the names of its operations.
+        exchange: Adds that up over the workers.
 
     Guarantees:
         `run` returns when every worker has run a job of each key, and gives all the same bits.
     """
 
-    def __init__(self, inner: Reducer, collectives: Collectives, prefix: str) -> None:
+    def __init__(self, inner: Reducer, exchange: Exchange) -> None:
         self._inner = inner
-        self._collectives = collectives
-        self._prefix = prefix
+        self.exchange = exchange
 
     def check(self, key: Key, values: Sequence[torch.Tensor]) -> None:
         """See `Reducer.check`."""
         self._inner.check(key, values)
+        for value in values:
+            self.exchange.check(key, value)
 
     def run(self, jobs: Sequence[Sum]) -> None:
         """See `Reducer.run`."""
@@ -40,12 +40,9 @@ class WorkersReducer:
         under_way = []
         for job in jobs:
             total = job.outs[0].contiguous()
-            handle = self._collectives.allreduce(
-                [total], names=[f"{self._prefix}{job.key}"], outs=[total], op=ReduceOp.SUM
-            )
-            under_way.append((job, total, handle))
-        for job, total, handle in under_way:
-            handle.wait()
+            under_way.append((job, total, self.exchange.begin(job.key, total)))
+        for job, total, pending in under_way:
+            pending.wait()
             for out in job.outs:
                 if out is not total:
                     out.copy_(total)
@@ -53,6 +50,7 @@ class WorkersReducer:
     def forget(self) -> None:
         """See `Reducer.forget`."""
         self._inner.forget()
+        self.exchange.forget()
 
 
 def gather_rows(
