@@ -20,6 +20,7 @@ from bireme.horovod.torch.handles import (
     submit,
     synchronize,
 )
+from bireme.horovod.torch.untraced import untraced
 
 __all__ = (
     "HorovodAllreduce",
@@ -36,6 +37,7 @@ __all__ = (
 )
 
 
+@untraced
 def allreduce_async(
     tensor: Tensor,
     average: bool | None = None,
@@ -68,6 +70,7 @@ def allreduce_async(
     return _start([tensor], name, choose_op(op, average), scales, process_set)
 
 
+@untraced
 def allreduce(
     tensor: Tensor,
     average: bool | None = None,
@@ -100,6 +103,7 @@ def allreduce(
     return compression.decompress(reduced, ctx)
 
 
+@untraced
 def allreduce_async_(
     tensor: Tensor,
     average: bool | None = None,
@@ -114,6 +118,7 @@ def allreduce_async_(
     return _start([tensor], name, choose_op(op, average), scales, process_set, in_place=True)
 
 
+@untraced
 def allreduce_(
     tensor: Tensor,
     average: bool | None = None,
@@ -130,6 +135,7 @@ def allreduce_(
     return result
 
 
+@untraced
 def grouped_allreduce_async(
     tensors: Sequence[Tensor],
     average: bool | None = None,
@@ -144,6 +150,7 @@ def grouped_allreduce_async(
     return _start(tensors, name, choose_op(op, average), scales, process_set, is_group=True)
 
 
+@untraced
 def grouped_allreduce(
     tensors: Sequence[Tensor],
     average: bool | None = None,
@@ -164,6 +171,7 @@ def grouped_allreduce(
     return [compression.decompress(tensor, ctx) for tensor, (_, ctx) in pairs]
 
 
+@untraced
 def grouped_allreduce_async_(
     tensors: Sequence[Tensor],
     average: bool | None = None,
@@ -179,6 +187,7 @@ def grouped_allreduce_async_(
     return _start(tensors, name, op, scales, process_set, in_place=True, is_group=True)
 
 
+@untraced
 def grouped_allreduce_(
     tensors: Sequence[Tensor],
     average: bool | None = None,
@@ -196,6 +205,7 @@ def grouped_allreduce_(
     return result
 
 
+@untraced
 def sparse_allreduce_async(
     tensor: Tensor, name: str, op: int, process_set: ProcessSet = global_process_set
 ) -> Callable[[], Tensor]:

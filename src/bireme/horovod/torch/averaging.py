@@ -25,6 +25,7 @@ from bireme.horovod.torch.compression import Compressor
 from bireme.horovod.torch.functions import broadcast_object
 from bireme.horovod.torch.handles import synchronize
 from bireme.horovod.torch.named import bunches, name_parameters, unnamed
+from bireme.horovod.torch.untraced import untraced
 
 __all__ = ("AveragingOptimizer", "Reduction")
 
@@ -136,6 +137,7 @@ class AveragingOptimizer(torch.optim.Optimizer):
         self._requires_update.discard(param)
         self._handles.pop(param, None)
 
+    @untraced
     def _gradient_is_ready(self, param: Tensor) -> None:
         if self._allreduce_delay[param] <= 0:
             raise MisusedOptimizer(_TOO_MANY)
@@ -215,6 +217,7 @@ class AveragingOptimizer(torch.optim.Optimizer):
 
         return _once(finish_sparse)
 
+    @untraced
     def synchronize(self) -> None:
         """Wait until the gradients of all processes are reduced, and in ``param.grad``.
 

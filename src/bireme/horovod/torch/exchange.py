@@ -11,6 +11,7 @@ from bireme.horovod.common.process_sets import ProcessSet, global_process_set
 from bireme.horovod.session import CURRENT
 from bireme.horovod.torch.allreduce import allreduce
 from bireme.horovod.torch.handles import dense, put_back, submit, synchronize
+from bireme.horovod.torch.untraced import untraced
 
 __all__ = (
     "HorovodAlltoall",
@@ -24,6 +25,7 @@ __all__ = (
 )
 
 
+@untraced
 def broadcast_async(
     tensor: Tensor,
     root_rank: int,
@@ -48,6 +50,7 @@ def broadcast_async(
     return _send(tensor, root_rank, name, process_set, in_place=False)
 
 
+@untraced
 def broadcast(
     tensor: Tensor,
     root_rank: int,
@@ -59,6 +62,7 @@ def broadcast(
     return result
 
 
+@untraced
 def broadcast_async_(
     tensor: Tensor,
     root_rank: int,
@@ -69,6 +73,7 @@ def broadcast_async_(
     return _send(tensor, root_rank, name, process_set, in_place=True)
 
 
+@untraced
 def broadcast_(
     tensor: Tensor,
     root_rank: int,
@@ -80,6 +85,7 @@ def broadcast_(
     return result
 
 
+@untraced
 def alltoall_async(
     tensor: Tensor,
     splits: Tensor | None = None,
@@ -109,6 +115,7 @@ def alltoall_async(
     return submit("alltoall", name, process_set, start, tuple, sent)
 
 
+@untraced
 def alltoall(
     tensor: Tensor,
     splits: Tensor | None = None,

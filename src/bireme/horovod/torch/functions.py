@@ -13,6 +13,7 @@ from bireme.horovod.torch.exchange import broadcast_, broadcast_async_
 from bireme.horovod.torch.gather import allgather
 from bireme.horovod.torch.handles import synchronize
 from bireme.horovod.torch.states import fill, install, outline
+from bireme.horovod.torch.untraced import untraced
 
 __all__ = (
     "allgather_object",
@@ -22,6 +23,7 @@ __all__ = (
 )
 
 
+@untraced
 def broadcast_parameters(params: Any, root_rank: int) -> None:
     """Give every process the root's parameters, in place.
 
@@ -54,6 +56,7 @@ def broadcast_parameters(params: Any, root_rank: int) -> None:
         synchronize(handle)
 
 
+@untraced
 def broadcast_optimizer_state(
     optimizer: torch.optim.Optimizer, root_rank: int, model: torch.nn.Module | None = None
 ) -> None:
@@ -94,6 +97,7 @@ def broadcast_optimizer_state(
         _clear_gradients(optimizer, model)
 
 
+@untraced
 def broadcast_object(
     obj: Any,
     root_rank: int = 0,
@@ -119,6 +123,7 @@ def broadcast_object(
     return obj if is_root else from_bytes(data.numpy().tobytes())
 
 
+@untraced
 def allgather_object(
     obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:

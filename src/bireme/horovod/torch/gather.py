@@ -12,6 +12,7 @@ from bireme.horovod.common.exceptions import HorovodInternalError
 from bireme.horovod.common.process_sets import ProcessSet, global_process_set
 from bireme.horovod.torch.compression import Compression, Compressor
 from bireme.horovod.torch.handles import as_op, dense, group_names, submit, synchronize
+from bireme.horovod.torch.untraced import untraced
 
 __all__ = (
     "HorovodAllgather",
@@ -31,6 +32,7 @@ __all__ = (
 _AVERAGE = HorovodBasics.Average
 
 
+@untraced
 def allgather_async(
     tensor: Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
@@ -51,6 +53,7 @@ def allgather_async(
     return _gather([tensor], name, process_set, is_group=False)
 
 
+@untraced
 def allgather(
     tensor: Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Tensor:
@@ -62,6 +65,7 @@ def allgather(
     return result
 
 
+@untraced
 def grouped_allgather_async(
     tensors: Sequence[Tensor],
     name: str | None = None,
@@ -71,6 +75,7 @@ def grouped_allgather_async(
     return _gather(tensors, name, process_set, is_group=True)
 
 
+@untraced
 def grouped_allgather(
     tensors: Sequence[Tensor],
     name: str | None = None,
@@ -81,6 +86,7 @@ def grouped_allgather(
     return result
 
 
+@untraced
 def reducescatter_async(
     tensor: Tensor,
     name: str | None = None,
@@ -107,6 +113,7 @@ def reducescatter_async(
     return _scatter([tensor], name, op, process_set, scales, is_group=False)
 
 
+@untraced
 def reducescatter(
     tensor: Tensor,
     name: str | None = None,
@@ -126,6 +133,7 @@ def reducescatter(
     return compression.decompress(reduced, ctx)
 
 
+@untraced
 def grouped_reducescatter_async(
     tensors: Sequence[Tensor],
     name: str | None = None,
@@ -139,6 +147,7 @@ def grouped_reducescatter_async(
     return _scatter(tensors, name, op, process_set, scales, is_group=True)
 
 
+@untraced
 def grouped_reducescatter(
     tensors: Sequence[Tensor],
     name: str | None = None,

@@ -16,6 +16,7 @@ from bireme.horovod.common.exceptions import HorovodInternalError, NotInitialize
 from bireme.horovod.common.process_sets import ProcessSet, global_process_set, id_of
 from bireme.horovod.common.util import get_average_backwards_compatibility_fun
 from bireme.horovod.session import CURRENT, Pending
+from bireme.horovod.torch.untraced import untraced
 
 __all__ = (
     "as_op",
@@ -34,6 +35,7 @@ choose_op = get_average_backwards_compatibility_fun(HorovodBasics)
 """Makes one operation of ``op`` and ``average``."""
 
 
+@untraced
 def submit(
     kind: str,
     name: str | None,
@@ -115,6 +117,7 @@ def as_op(op: int) -> ReduceOp:
         ) from error
 
 
+@untraced
 def poll(handle: int) -> bool:
     """Return whether `synchronize` would return at once.
 
@@ -132,6 +135,7 @@ def poll(handle: int) -> bool:
     return is_done
 
 
+@untraced
 def synchronize(handle: int) -> Any:
     """Wait for an operation and return its result.
 
@@ -152,6 +156,7 @@ def synchronize(handle: int) -> Any:
         raise HorovodInternalError(str(error)) from error
 
 
+@untraced
 def join(device: int = -1) -> int:
     """Say that this process has no more data, and wait until every process has said so.
 
@@ -172,6 +177,7 @@ def join(device: int = -1) -> int:
     return last
 
 
+@untraced
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Wait until every process of the set is here."""
     number = submit(

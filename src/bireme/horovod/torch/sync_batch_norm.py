@@ -12,6 +12,7 @@ from bireme.horovod.common.process_sets import ProcessSet, global_process_set
 from bireme.horovod.torch.allreduce import allreduce_async
 from bireme.horovod.torch.gather import allgather_async
 from bireme.horovod.torch.handles import synchronize
+from bireme.horovod.torch.untraced import untraced
 
 __all__ = ("SyncBatchNorm",)
 
@@ -64,6 +65,11 @@ class SyncBatchNorm(_BatchNorm):
         size = self.process_set.size() or 1
         if not use_batch or size == 1:
             return self._alone(input)
+        return self._together(input)
+
+    @untraced
+    def _together(self, input: Tensor) -> Tensor:
+        """Normalise by what all processes have."""
         result, mean, variance, count = _Normalize.apply(
             input, self.weight, self.bias, self.eps, self.process_set
         )
