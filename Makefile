@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup quickstart test test-integration test-clusters lint format coverage fuzz docs bench clean
+.PHONY: help setup quickstart test test-integration test-long test-clusters lint format coverage fuzz docs bench clean
 
 help: ## Show the targets.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 26
@@ -28,7 +28,10 @@ test: $(STAMP) ## Set up, then run the tests, but for jobs of several processes 
 	$(BIN)/python -m pytest -m "not integration and not clusters" -n 2
 
 test-integration: $(STAMP) ## Run the tests that start jobs of several processes and kill them.
-	$(BIN)/python -m pytest -m integration
+	$(BIN)/python -m pytest -m "integration and not long"
+
+test-long: $(STAMP) ## Run the tests of jobs as large as they come: a gigabyte of output, thousands of hosts.
+	$(BIN)/python -m pytest -m long tests/integration
 
 test-clusters: $(STAMP) ## Install sshd, MPI, Slurm and Grid Engine (as root, by apt-get), and run jobs there.
 	@if tools/install_clusters.sh; then all=--all-installed; else all=; \

@@ -59,8 +59,7 @@ def is_copied(stage, folder, *options, before=(), num_copies=2):
     with stage.nothing_left():
         ended = stage.run(command, env=ENV, folder=folder, limit_s=LIMIT_S)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    for host in NODES:
-        assert len(re.findall(rf"a word on {host} in \S+$", ended.stdout, re.MULTILINE)) == 1
+    assert len(re.findall(r"a word on node-[ab] in /\S+$", ended.stdout, re.MULTILINE)) == 2
     assert ended.stdout.count(f" in {COPY}\n") == num_copies, ended.stdout
     assert ended.stdout.count(f" in {folder}\n") == 2 - num_copies
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.errors import ConfigError
-from bireme.launch.envfile import exports, kept
+from bireme.launch.envfile import exports, handed_over, kept
 
 VALUES = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), max_size=20)
 
@@ -39,3 +39,14 @@ def test_it_takes_nobody_elses_file(tmp_path):
     with pytest.raises(ConfigError, match="cannot keep the job's environment"), kept(path, {}):
         pass
     assert path.read_text() == "mine"
+
+
+def test_what_is_handed_over_stays_for_the_script(tmp_path):
+    path = tmp_path / ".env"
+    with handed_over(path, {"A": "1"}):
+        pass
+    assert path.read_text() == "export A=1\n"
+    path.unlink()
+    with pytest.raises(KeyboardInterrupt), handed_over(path, {}):
+        raise KeyboardInterrupt
+    assert not path.exists()

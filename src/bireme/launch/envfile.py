@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bireme.errors import ConfigError
 
-__all__ = ("exports", "kept")
+__all__ = ("exports", "handed_over", "kept")
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -35,10 +35,38 @@ def exports(env: Mapping[str, str]) -> str:
 
 @contextlib.contextmanager
 def kept(path: Path, env: Mapping[str, str]) -> Iterator[None]:
-    """Keep variables in a new file of mode 0600 while the block lasts.
+    """Keep variables in a new file of mode 0600 while the block lasts; the script may remove it.
+
+    Raises:
+        ConfigError: The file cannot be made.
+    """
+    _keep(path, env)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def handed_over(path: Path, env: Mapping[str, str]) -> Iterator[None]:
+    """Keep variables in such a file for a script that will remove it; an error in the block does.
+
+    Raises:
+        ConfigError: The file cannot be made.
+    """
+    _keep(path, env)
+    try:
+        yield
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _keep(path: Path, env: Mapping[str, str]) -> None:
+    """Keep variables in a new file of mode 0600.
 
     Args:
-        path: Must not be there yet; the script may remove it.
+        path: Must not be there yet.
         env: The variables.
 
     Raises:
@@ -52,6 +80,6 @@ def kept(path: Path, env: Mapping[str, str]) -> Iterator[None]:
     try:
         with os.fdopen(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(exports(env))
-        yield
-    finally:
+    except OSError as error:
         path.unlink(missing_ok=True)
+        raise ConfigError(f"cannot keep the job's environment in {path}: {error}") from error

@@ -3,7 +3,7 @@
 import pytest
 from tests.launch.goldens import JOBS, SECRET, job, same_as_golden
 
-from bireme.errors import ConfigError
+from bireme.errors import ConfigError, JobError
 from bireme.launch.backends.sge import SgeBackend
 from bireme.launch.hosts import parse_hosts
 
@@ -43,3 +43,22 @@ def test_tasks_of_an_array_are_the_hosts():
     plan = SgeBackend({}, array=True).plan(job())
     assert [host.host.name for host in plan.hosts] == ["task-1", "task-2", "task-3"]
     assert not plan.is_local
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_job_that_nobody_stays_for_finds_its_environment(tmp_path, refused):
+    qsub = tmp_path / "qsub"
+    says = "exit 1" if refused else "echo 'Your job 7 (\"x\") has been submitted'"
+    qsub.write_text(f"#!/bin/sh\n{says}\n")
+    qsub.chmod(0o755)
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    backend = SgeBackend(env, pe="mpi", detach=True)
+    spec = job(inherited=env, output_dir=str(tmp_path / "out"))
+    if refused:
+        with pytest.raises(JobError, match="refuses the job"):
+            backend.submit(backend.plan(spec), None)
+        assert list((tmp_path / "out").iterdir()) == []
+    else:
+        assert backend.submit(backend.plan(spec), None).job == "7"
+        (kept,) = (tmp_path / "out").iterdir()
+        assert f"export PATH={tmp_path}:/usr/bin:/bin" in kept.read_text()

@@ -7,7 +7,6 @@ everybody, so what is private goes through a file that only its owner reads.
 """
 
 import argparse
-import contextlib
 import selectors
 import shlex
 import sys
@@ -20,7 +19,7 @@ from bireme.launch.again import run_again, variables_again
 from bireme.launch.asking import ask
 from bireme.launch.base import State, Submitted
 from bireme.launch.console import Printer
-from bireme.launch.envfile import kept
+from bireme.launch.envfile import handed_over, kept
 from bireme.launch.hosts import Host
 from bireme.launch.job import JobSpec
 from bireme.launch.listing import Listing
@@ -162,14 +161,10 @@ class SgeBackend:
             cancel=lambda number: ("qdel", number),
             env=spec.inherited,
         )
-        with contextlib.ExitStack() as stack:
-            env = with_package(variables_again(spec))
-            stack.enter_context(kept(private_file(spec), env))
+        holding = handed_over if self._detach else kept
+        with holding(private_file(spec), with_package(variables_again(spec))):
             if self._detach:
-                number = hand_in(queue, self.render(plan))
-                # The script takes the file away.
-                stack.pop_all()
-                return Submitted(job=number, exit_code=None)
+                return Submitted(job=hand_in(queue, self.render(plan)), exit_code=None)
             return follow(queue, self.render(plan), lambda _: output_of(spec), printer)
 
     def status(self, job: str) -> State:
