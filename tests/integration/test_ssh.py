@@ -256,7 +256,8 @@ def test_ctrl_c_twice_kills():
         "print('pid', os.getpid())\n"
         "while True: time.sleep(60)\n"
     )
-    with Running(code, "-np", "2", "-H", "leda:1,castor:1") as run:
+    options = ("-np", "2", "-H", "leda:1,castor:1", "--grace-period", "120")
+    with Running(code, *options) as run:
         started = pids(run.lines(2))
         run.process.send_signal(signal.SIGINT)
         run.lines(2)

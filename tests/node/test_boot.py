@@ -11,7 +11,7 @@ from bireme.settings import JobSettings, NodeSettings, Security, TransportChoice
 from bireme.types.choices import DeathPolicy
 from bireme.types.nodes import Role
 
-LIMIT_S = 20.0
+LIMIT_S = 50.0
 SECRET = "a secret of more than sixteen"
 
 
@@ -48,6 +48,7 @@ def test_a_worker_is_no_role_to_run():
         run_node(settings(Role.WORKER), JobSettings())
 
 
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("choice", list(TransportChoice))
 def test_a_job_over_every_transport(choice):
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -15,7 +15,7 @@ from bireme.transport.framing import TransportKind, transport_head
 from bireme.transport.tcp import SocketTransport
 from bireme.wire.header import write_header
 
-LIMIT_S = 20.0
+LIMIT_S = 50.0
 MIB = 1 << 20
 
 
@@ -146,7 +146,7 @@ CHILD = """
 import sys
 from bireme.transport.tcp import SocketTransport
 transport = SocketTransport()
-link = transport.connect(sys.argv[1], 20)
+link = transport.connect(sys.argv[1], 50)
 kept = []
 while True:
     kept += transport.poll(None)
@@ -154,6 +154,7 @@ while True:
 """
 
 
+@pytest.mark.timeout(180)
 def test_memory_that_a_killed_reader_held_comes_back() -> None:
     before = set(os.listdir("/dev/shm"))
     server = Side()
