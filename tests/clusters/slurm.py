@@ -36,8 +36,9 @@ KillWait=2
 PropagateResourceLimits=NONE
 {nodes}
 PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+PartitionName=gpu Nodes=ALL MaxTime=INFINITE State=UP
 """
-_NODE = "NodeName={name} NodeAddr={address} CPUs=4 RealMemory=2000 State=UNKNOWN"
+_NODE = "NodeName={name} NodeAddr={address} CPUs=8 RealMemory=2000 State=UNKNOWN"
 
 
 def start_slurm(stage):
@@ -67,7 +68,10 @@ def start_slurm(stage):
     for host in NODES:
         stage.run([*NICE, "slurmd"], host=host, check=True)
     until(
-        lambda: stage.run(["sinfo", "-h", "-N", "-o", "%T"]).stdout.split() == ["idle"] * 2,
+        lambda: (
+            stage.run(["sinfo", "-h", "-N", "-p", "debug", "-o", "%T"]).stdout.split()
+            == ["idle"] * 2
+        ),
         "both nodes are idle",
     )
 

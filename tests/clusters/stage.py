@@ -33,6 +33,8 @@ class Stage:
     def __init__(self, folder, hosts=(HEAD, *NODES)):
         self.folder = folder
         self.addresses = {name: f"{NETWORK}.{i}" for i, name in enumerate(hosts, 1)}
+        self.aliases = dict(zip(NODES, ("leda", "castor"), strict=True))
+        """As the pages of the documentation call them."""
         self.env = {}
         self._pids = {}
         self._init = None
@@ -175,7 +177,10 @@ class Stage:
             self.run(["ip", "link", "set", device, "up"], host=host, check=True)
 
     def _hosts_file(self):
-        names = "".join(f"{address} {name}\n" for name, address in self.addresses.items())
+        names = "".join(
+            f"{address} {name} {self.aliases.get(name, '')}\n"
+            for name, address in self.addresses.items()
+        )
         return f"127.0.0.1 localhost\n{names}"
 
 

@@ -59,7 +59,10 @@ def _noise(text: str) -> float:
     return value
 
 
-_ELASTIC = "the number of processes of a job is fixed for now; start it with -np"
+_ELASTIC = (
+    "elastic jobs, whose number of processes changes, come with fault tolerance, which this "
+    "version does not have; start a fixed number with -np"
+)
 _SWITCHES = (
     ("hierarchical-allreduce", "HOROVOD_HIERARCHICAL_ALLREDUCE"),
     ("hierarchical-allgather", "HOROVOD_HIERARCHICAL_ALLGATHER"),
