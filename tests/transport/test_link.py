@@ -79,3 +79,85 @@ def test_closing_a_link_frees_its_descriptor_at_once(ends) -> None:
     while not any(isinstance(event, Closed) for event in client.poll(LIMIT_S)):
         pass
     assert len(os.listdir("/proc/self/fd")) == num_files - 2
+
+
+def small(number: int = 1) -> Frame:
+    return Frame(write_header(7, b"", 4), [number.to_bytes(4, "little")])
+
+
+def test_what_is_taken_at_once_is_no_event_and_counts_as_released(ends) -> None:
+    server, _, link = ends
+    taken = []
+
+    def take(link: Link, head: bytes, payload: memoryview) -> bool:
+        taken.append((head, bytes(payload)))
+        server.returns_soon = True
+        return True
+
+    server.express = take
+    assert server.poll(0) == []
+    for number in range(3):
+        link.send(small(number))
+        assert server.poll(LIMIT_S) == []
+    assert [payload[0] for _, payload in taken] == [0, 1, 2]
+    (accepted,) = server._links
+    statistics = accepted.statistics()
+    assert (statistics.frames_received, statistics.unreleased_bytes) == (3, 0)
+
+
+def test_what_is_not_taken_is_an_event(ends) -> None:
+    server, _, link = ends
+    server.express = lambda link, head, payload: False
+    link.send(small())
+    (arrived,) = server.poll(LIMIT_S)
+    assert bytes(arrived.frame.payload) == b"\1\0\0\0"
+    arrived.frame.release()
+
+
+def test_nothing_overtakes_an_event_that_waits(ends) -> None:
+    server, _, link = ends
+    offered = []
+
+    def refuse_the_first(link: Link, head: bytes, payload: memoryview) -> bool:
+        offered.append(payload[0])
+        return payload[0] != 0
+
+    server.express = refuse_the_first
+    link.send(small(0))
+    link.send(small(1))
+    events = server.poll(LIMIT_S)
+    while len(events) < 2:
+        events += server.poll(LIMIT_S)
+    assert [event.frame.payload[0] for event in events] == [0, 1]
+
+
+def test_nothing_is_offered_while_connect_drives_the_loop(ends) -> None:
+    server, _, link = ends
+    offered = []
+    server.express = lambda *frame: offered.append(frame) is None
+    link.send(small())
+    other = SocketTransport()
+    address = other.listen("unix://")
+    thread = threading.Thread(target=other.poll, args=(LIMIT_S,))
+    thread.start()
+    server.connect(address, LIMIT_S)
+    thread.join()
+    assert offered == []
+    assert any(isinstance(event, Arrived) for event in server.poll(LIMIT_S))
+    other.close()
+
+
+def test_what_goes_at_once_arrives_like_all_else(ends) -> None:
+    server, _, link = ends
+
+    class Memory:
+        def retain(self) -> None:
+            raise AssertionError("the system takes so little at once")
+
+        release = retain
+
+    head = write_header(7, b"", 40_000)
+    assert link.send_at_once(head, [memoryview(bytes(40_000))], 40_000, Memory())
+    (arrived,) = server.poll(LIMIT_S)
+    assert (arrived.frame.head, len(arrived.frame.payload)) == (head, 40_000)
+    arrived.frame.release()

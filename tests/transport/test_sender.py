@@ -164,3 +164,91 @@ def test_the_socket_is_not_closed_under_a_writing_thread() -> None:
     go_on.set()
     thread.join(20)
     assert harness.sink.closed
+
+
+class Counted:
+    """Memory that counts who needs it."""
+
+    def __init__(self) -> None:
+        self.count = self.most = 0
+
+    def retain(self) -> None:
+        self.count += 1
+        self.most = max(self.most, self.count)
+
+    def release(self) -> None:
+        self.count -= 1
+
+
+def at_once(harness: Harness, data: bytes, memory: Counted | None = None) -> bool:
+    payload = [memoryview(data)]
+    return harness.sender.send_at_once(b"head", payload, len(data), memory or Counted())
+
+
+def test_a_small_frame_leaves_at_once_and_its_memory_is_free() -> None:
+    harness, memory = Harness(), Counted()
+    assert at_once(harness, b"payload", memory)
+    assert harness.sink.taken == b"headpayload"
+    assert memory.most == 0
+    assert harness.sender.outbox.window.outstanding_bytes == 7
+    assert (harness.sender.num_sent, harness.sender.sent_bytes) == (1, 11)
+
+
+@given(st.lists(st.binary(max_size=30)), st.lists(st.integers(0, 15), max_size=50))
+def test_both_ways_of_sending_keep_every_byte_and_the_order(
+    payloads: list[bytes], portions: list[int]
+) -> None:
+    harness, memory, expected = Harness(portions), Counted(), b""
+    for payload in payloads:
+        expected += b"head" + payload
+        if not at_once(harness, payload, memory):
+            harness.sender.send(Frame(b"head", [payload]), 0, None)
+    harness.drain()
+    assert harness.sink.taken == expected
+    assert memory.count == 0
+    assert memory.most <= 1
+
+
+def test_what_waits_leaves_first() -> None:
+    harness = Harness([0])
+    harness.sender.send(Frame(b"first"), 0, None)
+    assert not at_once(harness, b"payload")
+    harness.drain()
+    harness.sender.add_own(b"own")
+    assert not at_once(harness, b"payload")
+
+
+def test_without_credit_or_with_much_payload_nothing_leaves_at_once() -> None:
+    harness = Harness(window_bytes=10)
+    assert at_once(harness, b"12345678")
+    assert not at_once(harness, b"345")
+    assert not at_once(Harness(), bytes((48 << 10) + 1))
+
+
+def test_memory_is_kept_until_the_rest_has_left_or_is_dropped() -> None:
+    harness, memory = Harness([6, 0]), Counted()
+    assert at_once(harness, b"payload", memory)
+    assert memory.count == 1
+    harness.drain()
+    assert memory.count == 0
+    assert harness.sink.taken == b"headpayload"
+    other = Harness([6, 0])
+    assert at_once(other, b"payload", memory)
+    other.sender.stop("lost")
+    assert memory.count == 0
+    assert other.sink.closed
+
+
+def test_a_broken_connection_is_told_and_takes_nothing_more() -> None:
+    harness, memory = Harness(), Counted()
+    harness.sink.error = OSError("reset")
+    assert at_once(harness, b"payload", memory)
+    assert memory.count == 0
+    assert len(harness.failed) == 1
+    assert not at_once(harness, b"payload", memory)
+
+
+def test_after_the_end_nothing_leaves_at_once() -> None:
+    harness = Harness()
+    harness.sender.end(b"bye", "closed")
+    assert not at_once(harness, b"payload")

@@ -74,13 +74,17 @@ class Desk:
 
     def post(self, request: Request) -> None:
         """Send a new request, now or as soon as there is a link."""
-        self.requests[request.number] = request
         if isinstance(request, PushRequest):
             request.by_relay = self.handing.takes(request)
+        self.register(request)
+        self.send(request)
+
+    def register(self, request: Request) -> None:
+        """Keep a new request until it is answered."""
+        self.requests[request.number] = request
         request.pause_s = self._resend_s()
         if self._sweep_s is None:
             self._sweep_s = self.now_s + request.pause_s / 4
-        self.send(request)
 
     def send(self, request: Request) -> None:
         """Send a request, again or for the first time, if there is a link."""

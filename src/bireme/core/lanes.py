@@ -92,20 +92,33 @@ class Lanes:
 
     def hand_in_bunch(self, call: OpenCall, bunch: Bunch, handle: object) -> None:
         """Take the push of a bunch: as one if none of its slots has to wait, else slot by slot."""
-        fence, lanes = self._fences[bunch.server], bunch.lanes
-        number = lanes[0].number
-        is_free = fence.active is None and not fence.held
-        if is_free and not any([lane.busy or lane.number != number for lane in lanes]):
-            for lane in lanes:
-                lane.busy = True
-                lane.pending += 1
-            fence.open += len(lanes)
-            request = PushRequest(self._next_number(), call, bunch.server, self.rank, self.span)
-            request.carry(bunch, handle, self._cut)
-            self._whole.append(request)
+        if self.is_free(bunch):
+            self._whole.append(self.whole(call, bunch, handle))
             return
-        for lane, item in zip(lanes, bunch.items(handle, self._cut), strict=True):
+        for lane, item in zip(bunch.lanes, bunch.items(handle, self._cut), strict=True):
             self.hand_in(call, lane, item, is_push=True)
+
+    def is_free(self, bunch: Bunch) -> bool:
+        """Return whether a push of a bunch may go out now, as one."""
+        fence, lanes = self._fences[bunch.server], bunch.lanes
+        if fence.active is not None or fence.held:
+            return False
+        number = lanes[0].number
+        for lane in lanes:
+            if lane.busy or lane.number != number:
+                return False
+        return True
+
+    def whole(self, call: OpenCall, bunch: Bunch, handle: object) -> PushRequest:
+        """Return the request for a bunch that is free; it is under way from now on."""
+        lanes = bunch.lanes
+        for lane in lanes:
+            lane.busy = True
+            lane.pending += 1
+        self._fences[bunch.server].open += len(lanes)
+        request = PushRequest(self._next_number(), call, bunch.server, self.rank, self.span)
+        request.carry(bunch, handle, self._cut)
+        return request
 
     def bunch_answered(self, bunch: Bunch) -> None:
         """Note that the push of a bunch is acknowledged."""

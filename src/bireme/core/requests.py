@@ -119,7 +119,7 @@ class Request:
 class PushRequest(Request):
     """Pushes of several slots of one call to one server."""
 
-    __slots__ = ("_items", "_whole", "mean", "rank", "span", "want_value", "weight")
+    __slots__ = ("_items", "mean", "rank", "span", "want_value", "weight", "whole")
 
     def __init__(
         self, number: int, call: OpenCall, server: int, rank: int, span: tuple[int, int]
@@ -132,14 +132,15 @@ class PushRequest(Request):
         self.mean: bool = pushed.mean  # type: ignore[union-attr]
         self.want_value: bool = pushed.want_value  # type: ignore[union-attr]
         self._items: dict[tuple[int, int], tuple[Lane, PushItem]] = {}
-        self._whole: tuple[Bunch, object, Cut] | None = None
+        self.whole: tuple[Bunch, object, Cut] | None = None
+        """A bunch that nobody has taken apart: itself, its payload and how to take it apart."""
 
     @property
     def items(self) -> dict[tuple[int, int], tuple[Lane, PushItem]]:
         """What is not acknowledged, by slot. Whoever looks takes a bunch apart."""
-        if self._whole is not None:
-            bunch, handle, cut = self._whole
-            self._whole = None
+        if self.whole is not None:
+            bunch, handle, cut = self.whole
+            self.whole = None
             for lane, item in zip(bunch.lanes, bunch.items(handle, cut), strict=True):
                 self._items[item[0], item[1]] = (lane, item)
         return self._items
@@ -147,7 +148,7 @@ class PushRequest(Request):
     @property
     def bunch(self) -> "Bunch | None":
         """What it carries as one, as long as nobody has looked at its slots one by one."""
-        return None if self._whole is None else self._whole[0]
+        return None if self.whole is None else self.whole[0]
 
     @property
     def is_pooled(self) -> bool:
@@ -172,8 +173,8 @@ class PushRequest(Request):
         )
 
     def _lanes(self) -> Sequence[Lane]:
-        if self._whole is not None:
-            return self._whole[0].lanes
+        if self.whole is not None:
+            return self.whole[0].lanes
         return [lane for lane, _ in self._items.values()]
 
     def carry(self, bunch: "Bunch", handle: object, cut: "Cut") -> None:
@@ -184,11 +185,11 @@ class PushRequest(Request):
             handle: Of its payload.
             cut: How to take the payload apart.
         """
-        self._whole = bunch, handle, cut
+        self.whole = bunch, handle, cut
 
     def message(self, view: int) -> Push:
         """Return the push of what is not acknowledged."""
-        whole = self._whole
+        whole = self.whole
         if whole is not None:
             return self._message(view, whole[0].lanes[0].number, whole[0].entries)
         least = min([lane.number for lane, _ in self.items.values()], default=0)
@@ -216,8 +217,8 @@ class PushRequest(Request):
 
     def payload(self) -> tuple[object, ...]:
         """Return the handles of what is not acknowledged."""
-        if self._whole is not None:
-            return (self._whole[1],)
+        if self.whole is not None:
+            return (self.whole[1],)
         return tuple(item[2] for _, item in self.items.values())
 
 

@@ -11,9 +11,10 @@ from bireme.core.actions import Action, Close, Log, Send
 from bireme.core.commands import CommandLog
 from bireme.core.defects import describe_defect, refusal_of
 from bireme.core.events import ConnectFailed, Event, Linked, Lost, Received
+from bireme.core.express import ExpressShelf
 from bireme.core.member import Identity, Member
 from bireme.core.replies import Replies, fault_code
-from bireme.core.shelf import Peer, Shelf
+from bireme.core.shelf import Peer
 from bireme.core.slots import Crew
 from bireme.core.values import SlotValues
 from bireme.errors import BiremeError, ConfigError, StateError
@@ -67,7 +68,7 @@ class ServerCore:
         self._values = values
         self._replies = Replies(bundle_bytes)
         self._peers: dict[int, Peer] = {}
-        self._shelf = Shelf(values, self._replies, self._peers)
+        self._shelf = ExpressShelf(values, self._replies, self._peers)
         self._early: dict[int, Attach] = {}
         """By link, the newest of those that know a view which is not known here yet."""
         self._commands = CommandLog()
@@ -135,6 +136,35 @@ class ServerCore:
             self._give_up(self._shelf.failure)
         actions += self._replies.take(self._view)
         return actions if peer is not None else actions + self._farewell()
+
+    def push_again(
+        self, link: int, push: Push, numbers: tuple[int, int], payload: object, now_s: float
+    ) -> list[Action] | None:
+        """Take a push that is like an earlier one of the same link, in the fewest steps.
+
+        Args:
+            link: By which it came.
+            push: The earlier one.
+            numbers: The new one's request and round.
+            payload: The new one's payload; read during the call only.
+            now_s: The time.
+
+        Returns:
+            What is to be done, as of ``handle``. ``None``, with nothing changed, if it is not just
+            what is expected next: then ``handle`` takes the message.
+        """
+        peer = self._peers.get(link)
+        if peer is None or push.view != self._view or self._gave_up or self.ended:
+            return None
+        shelf = self._shelf
+        try:
+            if not shelf.push_again(link, peer, push, numbers, payload, now_s):
+                return None
+        except Exception as error:  # nobody knows how far it came
+            shelf.failure = describe_defect(error)
+        if shelf.failure is not None:
+            self._give_up(shelf.failure)
+        return self._replies.take(self._view)
 
     def _farewell(self) -> list[Action]:
         ended, link = self._member.ended, self._member.link

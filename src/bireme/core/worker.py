@@ -26,6 +26,7 @@ from bireme.core.calls import (
 )
 from bireme.core.desk import Desk
 from bireme.core.events import ConnectFailed, Event, Linked, Lost, Received, Tick
+from bireme.core.express import ExpressDesk
 from bireme.core.member import Identity, Member
 from bireme.core.neighbours import neighbours_of
 from bireme.core.opencalls import OpenCall
@@ -72,6 +73,8 @@ class WorkerCore:
         self._member = Member(identity)
         self._desk = Desk(self._member, bundle_bytes, cut)
         self._answers = Answers(self._desk)
+        self.express = ExpressDesk(self._desk)
+        """The short way of calls and answers that repeat."""
         self._view = 0
         self._ready_calls: list[int] = []
         self._askers: dict[type, Callable[..., None]] = {

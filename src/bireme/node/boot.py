@@ -17,6 +17,7 @@ from bireme.core.server import ServerCore
 from bireme.core.worker import WorkerCore
 from bireme.errors import ConfigError
 from bireme.node.egress import Egress
+from bireme.node.express import ServerExpress
 from bireme.node.interface import address_of_interface
 from bireme.node.parcels import cut_parcel
 from bireme.node.relay import Relay
@@ -73,6 +74,8 @@ def run_node(node: NodeSettings, job: JobSettings) -> EndJob:
             payload_crc=job.payload_crc,
         )
         runtime.timeline = timeline
+        if isinstance(core, ServerCore):
+            runtime.take_express(ServerExpress(core, runtime))
         try:
             return runtime.run()
         finally:

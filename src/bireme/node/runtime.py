@@ -17,6 +17,7 @@ from bireme.core import events as ev
 from bireme.core.calls import Call
 from bireme.errors import AuthError, BiremeError, PeerLost, RemoteProtocolError
 from bireme.node.egress import Egress
+from bireme.node.express import Express
 from bireme.node.links import with_links
 from bireme.node.memory import Memory
 from bireme.node.parcels import Parcel
@@ -125,7 +126,9 @@ class Runtime:
         self._payload_crc = payload_crc
         self.lock = threading.RLock()
         self._codec = Codec()
-        self._links: dict[int, Link] = {}
+        self.links: dict[int, Link] = {}
+        """The open links by number."""
+        self._express: Express | None = None
         self._inbox: collections.deque[tuple[ev.Event | act.EndJob, Link | None]] = (
             collections.deque()
         )
@@ -136,6 +139,7 @@ class Runtime:
         self._looked_s = -_LOOK_S
         self._due_s: float | None = None
         self._saw_events = False
+        self._saw_express = False
         self._last_read: tuple[bytes | None, Message | None, int] = (None, None, 0)
         self.num_messages = 0
         """Sent and received so far."""
@@ -153,15 +157,35 @@ class Runtime:
             act.Log: self._write_log,
         }
 
+    def take_express(self, express: Express) -> None:
+        """Let what repeats exactly take a shorter way, unless every message is to be seen.
+
+        Recorded, checksummed and ordered payloads go the ordinary way.
+        """
+        if self.timeline is None and self._egress is None and not self._payload_crc:
+            self._express = express
+            self._transport.express = self._take_at_once
+
+    def _take_at_once(self, link: Link, head: bytes, payload: memoryview) -> bool:
+        with self.lock:
+            if self._inbox or self.ended is not None or self._express is None:
+                return False
+            taken = self._express.take(link, head, payload)
+            self._saw_express = self._saw_express or taken
+            return taken
+
     def start(self) -> None:
         """Let the role begin."""
         with self.lock:
-            self._perform(self._core.start(time.monotonic()))
+            self.perform(self._core.start(time.monotonic()))
 
     def submit(self, call: Call) -> None:
         """Hand the user's call to the role; its outcome comes during a later ``step``."""
         with self.lock:
-            for action in self._core.handle(cast("ev.Event", call), time.monotonic()):
+            if self._express is not None and self._express.submit(call):
+                return
+            event: ev.Event = call  # type: ignore[assignment]
+            for action in self._core.handle(event, time.monotonic()):
                 self._carry_out[type(action)](action)
 
     def read(self, head: bytes) -> tuple[Message, int]:
@@ -199,7 +223,7 @@ class Runtime:
         if now_s > before_s + patience_s + _ASLEEP_S:
             # This process was stopped or starved. Limits are judged by what has come meanwhile.
             events += self._transport.poll(0.0)
-        self._saw_events = bool(events)
+        self._saw_events, self._saw_express = bool(events) or self._saw_express, False
         with self.lock:
             while self._inbox:
                 self._connected(*self._inbox.popleft())
@@ -227,7 +251,7 @@ class Runtime:
         return max(due_s - now_s, 0.0)
 
     def _handle(self, event: ev.Event) -> None:
-        self._perform(self._core.handle(event, time.monotonic()))
+        self.perform(self._core.handle(event, time.monotonic()))
 
     def _connected(self, event: ev.Event | act.EndJob, link: Link | None) -> None:
         if isinstance(event, act.EndJob):
@@ -254,12 +278,12 @@ class Runtime:
         if number is None:
             # Lost between the connecting thread's success and our turn to hear of it.
             self._lost_early[id(link)] = reason
-        elif self._links.pop(number, None) is not None:
+        elif self.links.pop(number, None) is not None:
             self._handle(ev.Lost(number, reason))
 
     def _number(self, link: Link, number: int) -> None:
         link.context = number
-        self._links[number] = link
+        self.links[number] = link
 
     def _new_link(self) -> int:
         self._next_link += 1
@@ -267,7 +291,7 @@ class Runtime:
 
     def _arrived(self, link: Link, frame: ReceivedFrame) -> None:
         number = link.context
-        if number not in self._links or self.ended is not None:
+        if number not in self.links or self.ended is not None:
             frame.release()
             return
         try:
@@ -277,6 +301,8 @@ class Runtime:
             link.abort(f"{link.remote} sent what is no message: {error}")
             return
         self.num_messages += 1
+        if self._express is not None:
+            self._express.learn(number, frame.head, message, payload_bytes)
         if self.timeline is not None:
             traffic.received(self.timeline, message)
         payload = frame if payload_bytes else None
@@ -286,16 +312,17 @@ class Runtime:
         if id(frame) not in self._held:
             frame.release()
 
-    def _perform(self, actions: Sequence[act.Action]) -> None:
+    def perform(self, actions: Sequence[act.Action]) -> None:
+        """Carry out actions in order. The lock is held."""
         for action in actions:
             self._carry_out[type(action)](action)
 
     def _send(self, action: act.Send) -> None:
-        link, message = self._links.get(action.link), action.message
+        link, message = self.links.get(action.link), action.message
         if link is None:
             return
         if type(message) is Status:
-            message = Status(message.request, with_links(message.report, self._links))
+            message = Status(message.request, with_links(message.report, self.links))
         pieces: tuple[Memory | Parcel, ...] = action.payload  # type: ignore[assignment]
         views, size_bytes = _laid_out(pieces) if pieces else ([], 0)
         crc = crc_of(views) if views and self._payload_crc else None
@@ -355,7 +382,7 @@ class Runtime:
             self.open_relay(action)
 
     def _close(self, action: act.Close) -> None:
-        link = self._links.pop(action.link, None)
+        link = self.links.pop(action.link, None)
         if link is not None:
             link.close()
 
@@ -364,7 +391,7 @@ class Runtime:
 
     def _release(self, action: act.Release) -> None:
         self._held.discard(id(action.payload))
-        cast("Memory | ReceivedFrame", action.payload).release()
+        action.payload.release()  # type: ignore[attr-defined]
 
     def _end(self, action: act.EndJob) -> None:
         self.ended = action

@@ -114,11 +114,12 @@ class TorchSlotValues:
         self, cell: object, entry: PushEntry, payload: object, offset_bytes: int, weight: float
     ) -> object:
         """Return a partial that is this contribution times ``weight``."""
-        shape = cast("Cell", cell).shape
+        slot: Cell = cell  # type: ignore[assignment]
+        shape = slot.shape
         view = _bytes(payload)
         if is_rows(entry):
             return RowsPartial.of(entry, view, offset_bytes, weight, shape)
-        partial = cast("Cell", cell).take_spare()
+        partial = slot.take_spare()
         if partial is None and weight == 1.0:
             partial = _adopted(shape, entry, payload)
             if partial is not None:
@@ -149,7 +150,7 @@ class TorchSlotValues:
         weight: float,
     ) -> object:
         """Return ``partial`` plus this contribution times ``weight``."""
-        mine = cast("DensePartial | RowsPartial", partial)
+        mine: DensePartial | RowsPartial = partial  # type: ignore[assignment]
         view = _bytes(payload)
         if isinstance(mine, DensePartial) and not is_rows(entry):
             mine.add(entry, view, offset_bytes, weight)
@@ -200,8 +201,8 @@ class TorchSlotValues:
         self, cell: object, total: object, numerator: float, denominator: float, version: int
     ) -> None:
         """Make the sum of a round the slot's value, or give it to the optimizer."""
-        slot = cast("Cell", cell)
-        partial = cast("DensePartial | RowsPartial", total)
+        slot: Cell = cell  # type: ignore[assignment]
+        partial: DensePartial | RowsPartial = total  # type: ignore[assignment]
         if not numerator == denominator == 1.0:
             partial.scale(numerator, denominator)
         updater = self._updaters.get(slot.store)
@@ -235,7 +236,7 @@ class TorchSlotValues:
 
     def read(self, cell: object) -> tuple[object, int, str]:
         """Return a handle of the current value's bytes, their number and their encoding."""
-        slot = cast("Cell", cell)
+        slot: Cell = cell  # type: ignore[assignment]
         coded = slot.coded
         if coded is not None:
             return coded[1], coded[1].view.nbytes, coded[0]
@@ -359,7 +360,7 @@ def _slots(body: Mapping[str, object]) -> frozenset[Slot]:
 
 
 def _bytes(payload: object) -> memoryview:
-    return memoryview(b"") if payload is None else cast("ReceivedFrame", payload).payload
+    return memoryview(b"") if payload is None else payload.payload  # type: ignore[attr-defined]
 
 
 def _torch_dtype(name: str) -> torch.dtype:

@@ -16,6 +16,7 @@ from bireme.core.worker import WorkerCore
 from bireme.errors import BiremeError, JobAborted, RemoteProtocolError, StateError
 from bireme.node.egress import Egress
 from bireme.node.encodings import HALF
+from bireme.node.express import WorkerExpress
 from bireme.node.interrupts import Shield
 from bireme.node.landing import Landing
 from bireme.node.memory import Held
@@ -96,6 +97,7 @@ class WorkerClient:
             egress=egress,
         )
         self._runtime.timeline = timeline
+        self._runtime.take_express(WorkerExpress(core, self._runtime, transport))
         self._runtime.open_relay = None if relay is None else relay.open
         self._shield = Shield()
         self._pump = Pump(self._step, self._runtime.wake, "bireme-keeper", self._shield)
@@ -168,7 +170,9 @@ class WorkerClient:
         bunches: Sequence[tuple[Bunch, Parcel]] = (),
     ) -> None:
         """Push slots, and return when the new values are in their places."""
-        self._call(_exchange(items, timeout_s, weight, mean, priority, bunches), places)
+        number = next(self._numbers)
+        call = _exchange(number, items, timeout_s, weight, mean, priority, bunches)
+        self._wait(self._submit(number, call, Ticket(places)))
 
     def begin_pushpull(
         self,
@@ -190,7 +194,7 @@ class WorkerClient:
         self._pump.background(1)
         try:
             ticket = self._begin(
-                _exchange(items, timeout_s, weight, mean, priority, bunches),
+                lambda n: _exchange(n, items, timeout_s, weight, mean, priority, bunches),
                 places,
                 on_done=partial(self._pump.background, -1),
             )
@@ -318,13 +322,15 @@ class WorkerClient:
         places: Mapping[Slot, Place] | None = None,
         on_done: Callable[[], None] | None = None,
     ) -> Ticket:
+        number = next(self._numbers)
+        return self._submit(number, make(number), Ticket(places, on_done))
+
+    def _submit(self, number: int, call: Call, ticket: Ticket) -> Ticket:
         if self._runtime.ended is not None:
             raise self._ending_error()
-        number = next(self._numbers)
-        ticket = Ticket(places, on_done)
         self._tickets[number] = ticket
         with self._shield:
-            self._runtime.submit(make(number))
+            self._runtime.submit(call)
         return ticket
 
     def _wait(self, ticket: Ticket) -> object:
@@ -379,10 +385,12 @@ class WorkerClient:
         ticket = self._tickets.get(action.call)
         if ticket is None:
             return
-        payload = cast("ReceivedFrame | None", action.payload)
+        payload: ReceivedFrame | None = action.payload  # type: ignore[assignment]
         view = memoryview(b"") if payload is None else payload.payload
         if action.bunch is not None:
-            cast("Landing", ticket.places).take(action.bunch, view)
+            landing: Landing = ticket.places  # type: ignore[assignment]
+            landing.take(action.bunch, view)
+            return
         coded = {} if action.message is None else _casts(action.message)
         for key_id, index, _version, offset_bytes, _size_bytes in action.entries:
             place, element = ticket.places[key_id, index], coded.get((key_id, index))
@@ -424,23 +432,17 @@ class WorkerClient:
 
 
 def _exchange(
+    number: int,
     items: Sequence[PushItem],
     timeout_s: float,
     weight: float,
     mean: bool,
     priority: int,
     bunches: Sequence[tuple[Bunch, Parcel]],
-) -> Callable[[int], Call]:
-    """Return what makes, of a call's number, a push that wants the new values."""
-    return lambda number: calls.PushCall(
-        number,
-        tuple(items),
-        timeout_s,
-        weight=weight,
-        mean=mean,
-        want_value=True,
-        priority=priority,
-        bunches=tuple(bunches),
+) -> calls.PushCall:
+    """Return a push that wants the new values."""
+    return calls.PushCall(
+        number, tuple(items), timeout_s, weight, mean, True, priority, tuple(bunches)
     )
 
 

@@ -4,6 +4,7 @@ Runs the product's own state machines, so that what holds here holds there. Used
 tests and by tools that ask what a job would do.
 """
 
+import random
 from collections.abc import Callable
 
 from bireme.core.actions import OpenRelay
@@ -66,6 +67,10 @@ class Cluster:
         self.relays: list[RelayCore] = []
         """All that were opened."""
         self._keep_history = keep_history
+        tosses = random.Random(seed)
+        self.haste = 0.5
+        """Part of the events that are offered to the short way of what repeats."""
+        self._hastens = lambda: tosses.random() < self.haste
         self.config = config
         self.clock = Clock()
         self.network = Network(self.clock, seed=seed, faults=faults, check_codec=check_codec)
@@ -130,7 +135,14 @@ class Cluster:
         if node in self.processes:
             self.gone.append((node, self.processes[node]))
         process = Process(
-            core, self.clock, self.network, self._find, user, self._ended, self._open_relay
+            core,
+            self.clock,
+            self.network,
+            self._find,
+            user,
+            self._ended,
+            self._open_relay,
+            self._hastens,
         )
         self.processes[node] = process
         self.clock.after(0.0, process.start)

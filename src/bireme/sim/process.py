@@ -25,6 +25,7 @@ from bireme.core.calls import Call
 from bireme.core.events import Event, Tick
 from bireme.errors import BiremeError
 from bireme.sim.clock import Clock
+from bireme.sim.express import offer
 from bireme.sim.network import Network
 from bireme.sim.values import unpack
 
@@ -142,6 +143,7 @@ class Process:
         user: For a worker.
         on_exit: Called when the job has ended here.
         open_relay: Called when this process is to be the relay of its machine too.
+        hastens: Asked for each event whether it is offered to the short way first.
     """
 
     def __init__(
@@ -153,6 +155,7 @@ class Process:
         user: User | None = None,
         on_exit: "Callable[[Process], None]" = lambda _: None,
         open_relay: "Callable[[Process, OpenRelay], None]" = lambda _, __: None,
+        hastens: "Callable[[], bool]" = lambda: False,
     ) -> None:
         self.core = core
         self.user = user
@@ -164,11 +167,14 @@ class Process:
         """Received payloads that are held now."""
         self.released: list[object] = []
         self.keep_released = False
+        self.num_hastened = 0
+        """Events that took the short way."""
         self._clock = clock
         self._network = network
         self._find = find
         self._on_exit = on_exit
         self._open_relay = open_relay
+        self._hastens = hastens
         self.relay: Process | None = None
         """Which lives in this process and dies with it."""
         self._tick_at_s: float | None = None
@@ -185,7 +191,16 @@ class Process:
         if self._frozen is not None:
             self._frozen.append(event)
         elif self.alive:
-            self._carry_out(self.core.handle(event, self._clock.now_s))
+            self._carry_out(self._handle(event))
+
+    def _handle(self, event: Event | Call) -> list[Action]:
+        now_s = self._clock.now_s
+        actions = offer(self.core, event, now_s) if self._hastens() else None
+        if actions is None:
+            actions = self.core.handle(event, now_s)  # type: ignore[arg-type]
+        else:
+            self.num_hastened += 1
+        return actions
 
     def crash(self) -> None:
         """Die: nothing is said, the operating system closes the links."""
@@ -209,7 +224,7 @@ class Process:
 
     def _call(self, calls: list[Call]) -> None:
         for call in calls:
-            self._carry_out(self.core.handle(call, self._clock.now_s))  # type: ignore[arg-type]
+            self._carry_out(self._handle(call))
 
     def _carry_out(self, actions: list[Action]) -> None:
         calls: list[Call] = []

@@ -16,15 +16,18 @@ from bireme.errors import ConfigError
 from bireme.wire.limits import DEFAULT_LIMITS, Limits
 
 __all__ = (
+    "AT_ONCE_BYTES",
     "CONTROL_PRIORITY",
     "Arrived",
     "Buffer",
     "Closed",
+    "Express",
     "Frame",
     "Identity",
     "Link",
     "LinkEvent",
     "LinkStatistics",
+    "Memory",
     "Opened",
     "PayloadSink",
     "ReceivedFrame",
@@ -34,6 +37,9 @@ __all__ = (
 
 CONTROL_PRIORITY = 1 << 30
 """For frames that must not wait behind data: heartbeats, view changes, aborts."""
+
+AT_ONCE_BYTES = 48 << 10
+"""Up to here a payload may come by one read with its head, and leave by one write."""
 
 Identity = Mapping[str, str | int]
 """Who a peer says it is, proved by the handshake: for example role, rank, host, incarnation."""
@@ -124,6 +130,16 @@ class ReceivedFrame:
         return keep(self)
 
 
+class Memory(Protocol):
+    """Counted memory of a payload."""
+
+    def retain(self) -> None:
+        """One more needs it."""
+
+    def release(self) -> None:
+        """One fewer needs it."""
+
+
 class Buffer(Protocol):
     """Memory from `Transport.allocate`, from which frames leave with the fewest copies."""
 
@@ -198,6 +214,23 @@ class Link(ABC):
                 exceeds the limits.
         """
 
+    def send_at_once(
+        self, head: bytes, payload: list[memoryview], payload_bytes: int, memory: Memory
+    ) -> bool:
+        """Write a small frame from this thread if nothing waits to leave before it.
+
+        Args:
+            head: As of `Frame`; it must be right.
+            payload: As of `Frame`, at most `AT_ONCE_BYTES`.
+            payload_bytes: Its size.
+            memory: The payload's. It is retained only where the system has not taken all of it,
+                until it has or the link has closed.
+
+        Returns:
+            Whether the link has taken the frame; else nothing has changed, and `send` is for it.
+        """
+        return False
+
     @abstractmethod
     def close(self) -> None:
         """Close after the queued frames have left, or after the linger limit. Never blocks.
@@ -249,6 +282,10 @@ LinkEvent = Opened | Arrived | Closed
 PayloadSink = Callable[[Link, bytes, int], memoryview | None]
 """``sink(link, head, payload_bytes)`` names the memory for a payload about to arrive, or None. A
 link does not ask about a payload that has come together with its head."""
+
+Express = Callable[[Link, bytes, memoryview], bool]
+"""``express(link, head, payload)`` takes a whole frame where it lies, and returns whether it did;
+the payload is valid during the call only. It must not raise, nor call `Transport.poll`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,6 +350,14 @@ class Transport(ABC):
 
     sink: PayloadSink | None = None
     """Asked, from the thread that polls, where a payload shall be received."""
+
+    express: Express | None = None
+    """Offered, by the thread that is in `poll`, each small frame that has come whole while no
+    event waits to be returned. What it takes is not returned as an event, and counts as released;
+    `poll` goes on. A transport need not offer anything."""
+
+    returns_soon = False
+    """Set by ``express`` to have the `poll` under way return when the step at hand is done."""
 
     @abstractmethod
     def listen(self, address: str) -> str:

@@ -5,6 +5,7 @@ It joins a `Sender`, which any thread may use, and a `FrameReader` for the polli
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
@@ -15,6 +16,7 @@ from bireme.transport.base import (
     Arrived,
     Buffer,
     Closed,
+    Express,
     Frame,
     Link,
     LinkEvent,
@@ -57,6 +59,10 @@ class LinkOwner(Protocol):
     options: TransportOptions
     sink: PayloadSink | None
     pool: BufferPool
+    events: deque[LinkEvent]
+    """Reported, and not yet returned by `Transport.poll`."""
+    taking: Express | None
+    """Who is to be offered whole frames now."""
 
     def soon(self, action: Callable[[], None]) -> None:
         """Run ``action`` in the polling thread, soon."""
@@ -108,6 +114,7 @@ class SocketLink(Link):
         self._owner = owner
         self._limits = owner.options.limits
         self._sender = self.make_sender(stream, session, sealed)
+        self.send_at_once = self._sender.send_at_once  # type: ignore[method-assign]
         self._reader = FrameReader(
             self, self._limits, Seal(session.receive_key) if sealed else None, first
         )
@@ -302,12 +309,22 @@ class SocketLink(Link):
         if self._goodbye or kind >= FIRST_TRANSPORT_KIND:
             self.take_frame(kind, head, payload)
             return
+        owner = self._owner
         with self._lock:
             self._receive_window.received(len(payload))
             staging.lent += 1
-        frame = ReceivedFrame(head, payload, partial(self._give_staged, staging))
         self._num_received += 1
         self._received_bytes += len(head) + len(payload)
+        taking = owner.taking
+        if (
+            taking is not None
+            and not owner.events
+            and not self._closed_here
+            and taking(self, head, payload)
+        ):
+            self._return_staged(staging, len(payload))
+            return
+        frame = ReceivedFrame(head, payload, partial(self._give_staged, staging))
         if self._closed_here:
             frame.release()
         else:
@@ -351,9 +368,12 @@ class SocketLink(Link):
 
     def _give_staged(self, staging: Staging, frame: ReceivedFrame) -> None:
         """Note that nothing looks at a staged payload any more. Any thread."""
+        self._return_staged(staging, len(frame.payload))
+
+    def _return_staged(self, staging: Staging, payload_bytes: int) -> None:
         with self._lock:
             staging.lent -= 1
-            report_bytes = self._receive_window.released(len(frame.payload))
+            report_bytes = self._receive_window.released(payload_bytes)
             report = self.credit_head(report_bytes) if report_bytes else None
         if report is not None:
             self._sender.send_own(report)

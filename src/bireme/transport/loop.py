@@ -118,9 +118,6 @@ class Loop:
             found = self._watcher.poll(timeout_s)
         finally:
             self._asleep = False
-        woken = self._woken
-        if woken:
-            self._woken = False
         for descriptor, mask in found:
             # An earlier callback of this round may have closed this one's socket.
             ready = self._ready.get(descriptor)
@@ -130,6 +127,9 @@ class Loop:
             self._run_soon()
         if self._limits:
             self._run_limits()
+        woken = self._woken
+        if woken:
+            self._woken = False
         return woken
 
     def _run_soon(self) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from bireme.errors import PeerLost
-from bireme.transport.base import Frame
+from bireme.transport.base import AT_ONCE_BYTES, Frame, Memory
 from bireme.transport.outbox import Outbox
 from bireme.transport.seal import Seal
 from bireme.transport.streams import WOULD_BLOCK, Piece, Stream
@@ -103,6 +103,51 @@ class Sender:
                 self.sent_bytes += len(frame.head) + frame.payload_bytes
                 self._add_frame(self._pieces, frame, on_sent)
         self._write()
+
+    def send_at_once(
+        self, head: bytes, payload: list[memoryview], payload_bytes: int, memory: Memory
+    ) -> bool:
+        """See `Link.send_at_once`."""
+        with self._lock:
+            if not self._is_idle(payload_bytes):
+                return False
+            self.outbox.window.outstanding_bytes += payload_bytes
+            self.num_sent += 1
+            size_bytes = len(head) + payload_bytes
+            self.sent_bytes += size_bytes
+            pieces: list[Piece] = [head]
+            if self._seal is not None:
+                pieces.append(self._seal.seal(head))
+                size_bytes += len(pieces[1])
+            pieces += payload
+            self._writing = True
+        try:
+            num_bytes = self._stream.send(pieces)
+        except OSError as error:
+            self._pause(f"the connection broke: {error}")
+            return True
+        if num_bytes != size_bytes:
+            memory.retain()
+            self._callbacks.append(memory.release)
+            self._pieces = pieces
+            if num_bytes != WOULD_BLOCK:
+                self._advance(num_bytes)
+        with self._lock:
+            waits = self._pieces or self._own_frames or self.outbox.waiting
+            if not waits and self._state is _OPEN:
+                self._writing = False
+                return True
+        self._write()
+        return True
+
+    def _is_idle(self, payload_bytes: int) -> bool:
+        """Return whether a small frame may leave now, before any other. The lock is held."""
+        window = self.outbox.window
+        return (
+            self._state is _OPEN
+            and not (self._writing or self.blocked or self._own_frames or self.outbox.waiting)
+            and payload_bytes <= min(AT_ONCE_BYTES, window.window_bytes - window.outstanding_bytes)
+        )
 
     def send_own(self, head: bytes) -> None:
         """Send a frame of the transport's own, ahead of the queue; drop it if nothing may leave."""

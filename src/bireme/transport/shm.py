@@ -14,7 +14,7 @@ from functools import partial
 from bireme.errors import RemoteProtocolError
 from bireme.transport.arena import Arena, Block, Segment, map_segment
 from bireme.transport.auth import Session
-from bireme.transport.base import Frame, ReceivedFrame
+from bireme.transport.base import AT_ONCE_BYTES, Frame, ReceivedFrame
 from bireme.transport.framing import TransportKind, sink_target, transport_head
 from bireme.transport.link import LinkOwner, SocketLink
 from bireme.transport.seal import Seal
@@ -27,10 +27,6 @@ from bireme.wire.header import (
 )
 
 __all__ = ("SharedLink", "SharedSender")
-
-_INLINE_BYTES = 48 << 10
-"""Up to here a payload costs less in the socket, where it comes by one read with its head, than its
-notice and its return do."""
 
 _SEGMENT = struct.Struct("<IQ")
 _SHARED = struct.Struct("<QIBQQ")
@@ -86,8 +82,8 @@ class SharedSender(Sender):
                 on_sent()
 
     def _add_frame(self, pieces: list[Piece], frame: Frame, on_sent: Callback | None) -> None:
-        if frame.payload_bytes <= _INLINE_BYTES:
-            # A link within a machine has no seals.
+        if frame.payload_bytes <= AT_ONCE_BYTES:
+            # Its notice and its return would cost more; links within a machine have no seals.
             pieces.append(frame.head)
             pieces += frame.payload
             if on_sent is not None:

@@ -25,7 +25,7 @@ from bireme.errors import (
 from bireme.transport.address import Address, parse_address
 from bireme.transport.arena import Arena, SharedBuffer
 from bireme.transport.auth import Credentials, Session
-from bireme.transport.base import Buffer, Link, LinkEvent, Transport, TransportOptions
+from bireme.transport.base import Buffer, Express, Link, LinkEvent, Transport, TransportOptions
 from bireme.transport.endpoints import Endpoint, bind, is_loopback, resolve, start_connecting
 from bireme.transport.forks import close_in_children
 from bireme.transport.greeting import Greeting
@@ -101,7 +101,8 @@ class SocketTransport(Transport):
         )
         self._loop = Loop()
         self._stepping = threading.Lock()
-        self._events: deque[LinkEvent] = deque()
+        self.events: deque[LinkEvent] = deque()
+        self.taking: Express | None = None
         self._links: set[SocketLink] = set()
         self._greetings: dict[Greeting, _Attempt | None] = {}
         self._listeners: list[_Listener] = []
@@ -112,7 +113,7 @@ class SocketTransport(Transport):
         self._closed = False
         self.soon = self._loop.soon
         self.before_sleep = self._loop.before_sleep
-        self.emit = self._events.append
+        self.emit = self.events.append
         close_in_children(self)
 
     def listen(self, address: str) -> str:
@@ -189,20 +190,24 @@ class SocketTransport(Transport):
         if not self._stepping.acquire(timeout=-1 if timeout_s is None else timeout_s):
             return []
         try:
-            self._refuse_closed()
-            wait_s = 0.0 if self._events else timeout_s
+            if self._closed:
+                self._refuse_closed()
+            # Not while `connect` drives the loop: who waits for a frame would not be woken.
+            self.taking = self.express
+            wait_s = 0.0 if self.events else timeout_s
             while True:
                 woken = self._loop.step(wait_s)
-                if self._events or woken or self._closed:
+                if self.events or woken or self._closed or self.returns_soon:
                     break
                 if deadline_s is not None:
                     wait_s = deadline_s - time.monotonic()
                     if wait_s <= 0:
                         break
-            events = list(self._events)
-            self._events.clear()
+            events = list(self.events)
+            self.events.clear()
             return events
         finally:
+            self.taking, self.returns_soon = None, False
             self._stepping.release()
 
     def wake(self) -> None:
@@ -239,7 +244,7 @@ class SocketTransport(Transport):
             self._orphans.close()
             self._arena.close()
             self._loop.close()
-            self._events.clear()
+            self.events.clear()
             self.pool.clear()
 
     def _linger(self) -> None:
