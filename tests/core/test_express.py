@@ -70,7 +70,9 @@ def test_a_server_answers_and_stands_as_by_the_ordinary_way(steps):
     for request, (rank, ahead, keys, want_value, mean) in enumerate(steps):
         number = max(0, next_round[rank, keys] + min(ahead, 0) if ahead < 1 else ahead - 1)
         event = push(rank, number, 1.5 + request, request, keys, want_value=want_value, mean=mean)
-        before = state(one) if request % 3 == 0 else None
+        before = state(one) if request % 7 == 6 else None
+        if before is not None:
+            state(other)
         actions = again(one, event, float(request))
         if actions is None:
             assert before is None or state(one) == before

@@ -75,7 +75,7 @@ class ExpressShelf(Shelf):
         """Return the slot, or the group of slots, that all of a push is for."""
         entries = push.entries
         if len(entries) > 1:
-            return self._groups.of(entries)
+            return self._groups.formed(entries)
         if not entries:
             return None
         slot = self._slots.get((entries[0].key_id, entries[0].index))

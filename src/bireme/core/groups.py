@@ -125,6 +125,11 @@ class Groups:
             self._form(plan, entries)
         return plan.group
 
+    def formed(self, entries: tuple[PushEntry, ...]) -> Group | None:
+        """Return the group of these entries if there is one."""
+        known = self._known.get(id(entries))
+        return None if known is None else known[1].group
+
     def units(self, message: Pull) -> list[tuple[Slot | _Key, int]]:
         """Return what a pull asks for: slots, groups, and names of slots that are not there.
 
