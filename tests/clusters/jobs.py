@@ -4,7 +4,9 @@ import os
 import re
 import signal
 import sys
+from pathlib import Path
 
+from tests.clusters.programs.dying import LET_GO
 from tests.clusters.stage import NODES, ROOT, until
 
 ENV = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "OMP_NUM_THREADS": "1", "TOKEN": "a-private-word"}
@@ -106,11 +108,42 @@ def is_stopped(stage, folder, *options, before=(), signum=signal.SIGINT, code=13
             rest = launcher.stdout.read()
             status = launcher.wait(60)
         assert "for ever" in lines
+        assert lines.count(f"sleep {LET_GO}") == 2
         assert ENV["TOKEN"] not in lines
         assert "BIREME_SECRET" not in lines
         assert "KEY=" not in lines
     if code is not None:
         assert status == code, "".join(seen) + rest
+
+
+def is_hit(stage, folder, *options, before=(), who="agent", code=255):
+    """SIGKILL to an agent, or to a rank, ends the job by its name; nothing is left anywhere."""
+    command = [*before, *words(options, "-np", "2", "dying"), "for ever"]
+    with stage.nothing_left(limit_s=30):
+        with stage.start(command, env=ENV, folder=folder) as launcher:
+            seen = []
+            until(lambda: _has_both(launcher, seen), lambda: f"both run: {seen}", LIMIT_S)
+            found = [pid for pid, line in stage.processes().items() if line.endswith("for ever")]
+            ranks = [pid for pid in found if "dying" in stage.processes()[pid] and is_rank(pid)]
+            assert len(ranks) == 2, stage.processes()
+            os.kill(parent_of(ranks[0]) if who == "agent" else ranks[0], signal.SIGKILL)
+            rest = launcher.stdout.read()
+            status = launcher.wait(60)
+    said = "".join(seen) + rest
+    assert status == code, said
+    how = "was killed by SIGKILL" if who == "rank" else "was lost with its host"
+    assert re.search(rf"W\[[01]\] on \S+ {how}", said), said
+
+
+def is_rank(pid):
+    """Whether a process of the job's is a rank, and not what has started it."""
+    line = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    return line[1:3] == [b"-m", b"tests.clusters.programs.dying"]
+
+
+def parent_of(pid):
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"^PPid:\s*(\d+)$", status, re.MULTILINE)[1])
 
 
 def _launcher_of(stage, started):
@@ -126,4 +159,4 @@ def _has_both(launcher, seen):
 
 
 def _both(text):
-    return "rank 0 on" in text and "rank 1 on" in text
+    return "rank 0 has let go" in text and "rank 1 has let go" in text

@@ -68,3 +68,8 @@ def test_a_script_on_two_hosts_that_is_not_told_where_to_meet(open_mpi, tmp_path
 def test_a_script_of_mpich_without_our_launcher(mpich, tmp_path):
     places = jobs.learns_by_itself(mpich, tmp_path, "mpiexec.hydra", "-n", "2")
     assert places == ["0 of 2, 0 of 2 on head", "1 of 2, 1 of 2 on head"]
+
+
+@pytest.mark.parametrize(("who", "code"), [("agent", 255), ("rank", 137)])
+def test_whoever_is_killed_nothing_is_left(open_mpi, tmp_path, who, code):
+    jobs.is_hit(open_mpi, tmp_path, *OPEN_MPI, who=who, code=code)

@@ -36,7 +36,9 @@ def test_a_job_that_is_cancelled_from_outside_is_over(slurm, tmp_path):
         said = slurm.run(command, env=jobs.ENV, folder=tmp_path, check=True).stderr
         number = said.split()[1]
         log = tmp_path / f"slurm-{number}.log"
-        jobs.until(lambda: log.exists() and log.read_text().count(" on node-") == 2, "both run", 60)
+        jobs.until(
+            lambda: log.exists() and log.read_text().count("has let go") == 2, "both run", 60
+        )
         slurm.run(["scancel", number], check=True)
     assert "SIGTERM: ending the job" in log.read_text()
 
@@ -85,3 +87,8 @@ def test_a_script_without_our_launcher(slurm, tmp_path):
 def test_a_script_on_one_node_without_our_launcher(slurm, tmp_path):
     places = jobs.learns_by_itself(slurm, tmp_path, "srun", "-N1", "-n2")
     assert places == ["0 of 2, 0 of 2 on node-a", "1 of 2, 1 of 2 on node-a"]
+
+
+@pytest.mark.parametrize(("who", "code"), [("agent", 255), ("rank", 137)])
+def test_whoever_is_killed_nothing_is_left(slurm, tmp_path, who, code):
+    jobs.is_hit(slurm, tmp_path, *INSIDE, before=SALLOC, who=who, code=code)

@@ -65,3 +65,8 @@ def test_a_host_that_cannot_be_used(faulty, tmp_path, host, words):
     assert ended.returncode == 2
     assert f"host {host.partition(':')[0]}: " in ended.stderr
     assert words in ended.stderr
+
+
+@pytest.mark.parametrize(("who", "code"), [("agent", 255), ("rank", 137)])
+def test_whoever_is_killed_nothing_is_left(hosts, tmp_path, who, code):
+    jobs.is_hit(hosts, tmp_path, *OPTIONS, who=who, code=code)

@@ -1,8 +1,14 @@
-"""A job whose rank 1 ends with an exit code while the others wait; or which goes on for ever."""
+"""A job whose rank 1 ends with an exit code while the others wait; or which goes on for ever.
+
+In the latter every rank starts a process and lets go of it, as daemons do.
+"""
 
 import os
 import sys
 import time
+
+LET_GO = "601"
+"""How long what is let go of sleeps, and how it is known."""
 
 
 def main():
@@ -11,6 +17,14 @@ def main():
     sys.stdout.flush()
     if rank == 1 and sys.argv[1].isdecimal():
         sys.exit(int(sys.argv[1]))
+    if os.fork() == 0:
+        if os.fork() == 0:
+            os.setsid()
+            os.execvp("sleep", ["sleep", LET_GO])
+        os._exit(0)
+    os.wait()
+    sys.stdout.write(f"rank {rank} has let go\n")
+    sys.stdout.flush()
     time.sleep(600)
 
 
