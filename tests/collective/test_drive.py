@@ -77,6 +77,26 @@ def test_the_keeper_does_what_nobody_waits_for(fake):
     fake.drive.until(lambda: "b" in fake.done, LIMIT_S)
 
 
+def test_the_keeper_sleeps_as_long_as_a_caller_waits(fake):
+    fake.drive.start()
+    caller = threading.Thread(target=lambda: fake.drive.until(lambda: "a" in fake.done, LIMIT_S))
+    caller.start()
+    limit_s = time.monotonic() + LIMIT_S
+    while not fake.drive._is_resting:
+        assert time.monotonic() < limit_s
+        time.sleep(0.001)
+    fake.put("a")
+    caller.join(LIMIT_S)
+    assert fake.done["a"] == caller.name
+    assert not fake.drive._is_resting
+    # It is back for what nobody waits for.
+    fake.put("b")
+    while "b" not in fake.done:
+        assert time.monotonic() < limit_s
+        time.sleep(0.001)
+    assert fake.done["b"] == "keeper"
+
+
 def test_a_wait_ends_at_its_limit(fake):
     began_s = time.monotonic()
     fake.drive.until(lambda: False, 0.05)

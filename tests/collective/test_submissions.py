@@ -1,28 +1,30 @@
 """Calls of several operations end as one."""
 
+import pytest
 import torch
 
 from bireme.collective import Handle
 from bireme.collective.checks import DTYPES
-from bireme.collective.submissions import Call, Reducing, dtype_name, request_of
+from bireme.collective.submissions import Call, Lone, Reducing, dtype_name, request_of
 from bireme.core.negotiation.messages import Kind
+from bireme.errors import CollectiveError
 from bireme.types import ReduceOp
 
 
 def test_a_call_ends_with_its_last_operation():
     call = Call(Handle(1, "a"), 2, tuple)
-    call.finish(1, "second")
+    call.finish_piece(1, "second")
     assert not call.handle.done()
-    call.finish(0, "first")
+    call.finish_piece(0, "first")
     assert call.handle.wait() == ("first", "second")
 
 
 def test_a_call_fails_with_its_first_failure():
     call = Call(Handle(1, "a"), 2, tuple)
-    call.fail(RuntimeError("one"))
-    call.fail(RuntimeError("two"))
-    call.finish(0, "late")
-    call.finish(1, "late")
+    call.fail_piece(RuntimeError("one"))
+    call.fail_piece(RuntimeError("two"))
+    call.finish_piece(0, "late")
+    call.finish_piece(1, "late")
     assert str(call.handle._error) == "one"
 
 
@@ -39,7 +41,7 @@ def test_results_wait_for_their_events():
 
     event = Event()
     call = Call(Handle(1, "a"), 1, tuple)
-    call.finish(0, "value", event)
+    call.finish_piece(0, "value", event)
     assert not call.handle.done()
     assert call.handle.wait() == ("value",)
     assert call.handle.done()
@@ -65,6 +67,37 @@ def test_requests_say_what_a_tensor_is():
 def test_every_dtype_has_a_name():
     for dtype in DTYPES:
         assert getattr(torch, dtype_name(dtype)) is dtype
+
+
+def lone(event=None, out=None):
+    how = (ReduceOp.SUM, (1.0, 2.0))
+    made = Lone(3, lambda handle, timeout_s: None, (4, "a"), torch.ones(2), out, how)
+    made.event = event
+    return made
+
+
+def test_one_tensor_is_handle_and_part_in_one():
+    part = lone()
+    assert part.call is part
+    assert (part.id, part.name, part.index, part.splits_device) == (3, "a", 0, None)
+    tensor = part.tensor
+    assert part() == request_of(
+        "a", Kind.ALLREDUCE, tensor, process_set=4, op=ReduceOp.SUM, scales=(1.0, 2.0)
+    )
+    part.call.finish_piece(part.index, tensor)
+    assert part.wait() == [tensor]
+    assert part.tensor is None
+    part.call.fail_piece(RuntimeError("late"))
+    assert part.wait() == [tensor]
+
+
+def test_one_tensor_fails_once():
+    part = lone()
+    part.fail_piece(CollectiveError("one"))
+    part.fail_piece(CollectiveError("two"))
+    part.finish_piece(0, "late")
+    with pytest.raises(CollectiveError, match="one"):
+        part.wait()
 
 
 def test_a_reduction_makes_its_request_when_asked():

@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 __all__ = ("Drive",)
 
-_GRACE_S = 0.01
-"""How long the keeper leaves the roles to the next caller."""
+_GRACE_S = 0.002
+"""How long the keeper leaves the roles to the next caller, who then needs no other thread."""
 
 
 class Drive:
@@ -45,7 +45,8 @@ class Drive:
         self._worker = 0
         self._waiting = 0
         self._turns = 0
-        self._nudged = threading.Event()
+        self._is_resting = False
+        self._rested = threading.Event()
         self._stopping = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name=name, daemon=True)
 
@@ -56,17 +57,19 @@ class Drive:
     def stop(self, timeout_s: float) -> None:
         """End the keeper, if it is not stuck for longer than that in an exchange."""
         self._stopping.set()
-        self._nudged.set()
+        self._rested.set()
         self._wake()
         if self._keeper.is_alive() and self._keeper is not threading.current_thread():
             self._keeper.join(timeout_s)
 
     def nudge(self) -> None:
-        """Note that there is something to report, for which perhaps nobody will wait soon."""
+        """Note that there is something to report, for which perhaps nobody will wait soon.
+
+        The keeper is not woken while it leaves the roles to callers: most wait for what they submit
+        at once, and it would only fight them for the interpreter. It looks when its grace is over.
+        """
         if self._controller:
             self._wake()
-        else:
-            self._nudged.set()
 
     def until(self, done: Callable[[], bool], timeout_s: float | None) -> None:
         """Return when ``done()`` holds or the limit has passed, taking the roles that are free."""
@@ -84,6 +87,9 @@ class Drive:
             with self._changed:
                 self._waiting -= 1
                 self._turns += 1
+                if self._is_resting and not self._waiting:
+                    self._is_resting = False
+                    self._rested.set()
 
     def _turn(self, me: int, done: Callable[[], bool], left_s: float | None) -> None:
         """Do one thing, or wait until something has changed."""
@@ -122,14 +128,19 @@ class Drive:
         me = threading.get_ident()
         seen = -1
         while not self._stopping.is_set():
-            nudged = self._nudged.wait(_GRACE_S)
-            self._nudged.clear()
-            if self._stopping.is_set():
-                return
-            rested = nudged or seen == self._turns
-            seen = self._turns
-            if rested and not self._waiting:
+            self._stopping.wait(_GRACE_S)
+            if seen == self._turns:
                 self._alone(me)
+                self._rest()
+            seen = self._turns
+
+    def _rest(self) -> None:
+        """Sleep while a caller waits: it does what there is to do."""
+        with self._changed:
+            self._rested.clear()
+            self._is_resting = bool(self._waiting) and not self._stopping.is_set()
+        if self._is_resting:
+            self._rested.wait()
 
     def _alone(self, me: int) -> None:
         """Do what there is to do until a caller comes."""

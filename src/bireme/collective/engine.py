@@ -30,7 +30,7 @@ from bireme.collective.drive import Drive
 from bireme.collective.handles import Handle
 from bireme.collective.negotiating import Entry, Negotiation
 from bireme.collective.running import Runner, error_of
-from bireme.collective.submissions import Call, Piece, Reducing, request_of
+from bireme.collective.submissions import Call, Lone, Piece, Reducing, request_of
 from bireme.collective.timeline import CollectiveTimeline, timeline_path
 from bireme.core.negotiation.member import Stop
 from bireme.core.negotiation.messages import Fault, Kind, Request
@@ -96,9 +96,11 @@ class Engine:
         process_set: int = GLOBAL_SET,
     ) -> Handle:
         """See `Collectives.allreduce`."""
+        scales = (prescale, postscale)
+        if type(tensors) is list and len(tensors) == 1 == len(names):
+            return self._allreduce_one(tensors, names, (op, scales), outs, process_set)
         if not isinstance(tensors, list | tuple) or not tensors:
             check_names(tensors, names)
-        scales = (prescale, postscale)
         group = (names[0], len(names)) if len(names) > 1 else _NO_GROUP
         signatures = [
             (tensor.dtype, tensor.shape, tensor.device, tensor.layout, op, scales, group)
@@ -118,7 +120,40 @@ class Engine:
             make = Reducing(name, tensor, process_set, op, scales, group)
             piece = Piece(call, index, tensor, None if outs is None else outs[index])
             entries.append(Entry((process_set, name), signatures[index], piece, make))
-        return self._submit(call, entries)
+        self._submit(entries)
+        return call.handle
+
+    def _allreduce_one(
+        self,
+        tensors: list[Tensor],
+        names: Sequence[str],
+        how: tuple[ReduceOp, tuple[float, float]],
+        outs: Sequence[Tensor] | None,
+        process_set: int,
+    ) -> Handle:
+        """Reduce one tensor; what has been agreed on before passes with few steps of Python."""
+        tensor, key = tensors[0], (process_set, names[0])
+        signature = None
+        if type(tensor) in _PLAIN:
+            signature = (tensor.dtype, tensor.shape, tensor.device, tensor.layout, how)
+        if (
+            signature is None
+            or self._negotiation.member.signature_of(key) != signature
+            or not tensor.is_contiguous()
+            or (outs is not None and outs is not tensors and outs[0] is not tensor)
+            or self._closed
+            or self._process != os.getpid()
+        ):
+            self._check(tensors, names, process_set)
+            check_reduction(tensor.dtype, *how)
+            check_outs(tensors, outs)
+        lone = Lone(
+            next(self._numbers), self._wait, key, tensor, None if outs is None else outs[0], how
+        )
+        if tensor.is_cuda:
+            lone.event = _event_on(tensor)
+        self._submit([Entry(key, signature, lone, lone)])
+        return lone
 
     def allgather(
         self, tensors: Sequence[Tensor], *, names: Sequence[str], process_set: int = GLOBAL_SET
@@ -283,12 +318,14 @@ class Engine:
             out = None if outs is None else outs[index]
             piece = Piece(call, index, tensor, out, splits_device)
             entries.append(Entry((process_set, name), signature, piece, make))
-        return self._submit(call, entries)
+        self._submit(entries)
+        return call.handle
 
     def _submit_control(self, request: Request, make_result: Callable[[list[Any]], Any]) -> Handle:
         call = self._call(request.name, 1, make_result)
         entry = Entry(request.key, None, Piece(call, 0), lambda: request)
-        return self._submit(call, [entry])
+        self._submit([entry])
+        return call.handle
 
     def _call(
         self,
@@ -300,11 +337,10 @@ class Engine:
         handle = Handle(next(self._numbers), name, self._wait)
         call = Call(handle, num_pieces, make_result)
         if tensor is not None and tensor.is_cuda:
-            call.event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            call.event.record(torch.cuda.current_stream(tensor.device))
+            call.event = _event_on(tensor)
         return call
 
-    def _submit(self, call: Call, entries: Sequence[Entry]) -> Handle:
+    def _submit(self, entries: Sequence[Entry]) -> None:
         stop = self._runner.stop
         if stop is not None:
             raise error_of(stop.fault, stop.message)
@@ -314,7 +350,6 @@ class Engine:
             # It came in between: nobody would end what has been submitted now.
             with self._negotiation.lock:
                 self._runner.halt(self._runner.stop)
-        return call.handle
 
     def _check_set(self, process_set: int) -> None:
         if self._closed:
@@ -389,6 +424,13 @@ class Engine:
             text = f"the control channel failed: {type(error).__name__}: {error}"
             with self._negotiation.lock:
                 self._obey([Stop(Fault.BROKEN, text)])
+
+
+def _event_on(tensor: Tensor) -> Any:
+    """Return an event after which the tensor is what it is in the caller's stream now."""
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record(torch.cuda.current_stream(tensor.device))
+    return event
 
 
 def _first(values: list[Any]) -> Any:

@@ -16,7 +16,7 @@ from torch.autograd.graph import increment_version
 from bireme.collective.adasum import adasum_
 from bireme.collective.arithmetic import factors, scale_
 from bireme.collective.planes import Plane
-from bireme.collective.submissions import Piece
+from bireme.collective.submissions import Part
 from bireme.collective.timeline import CollectiveTimeline
 from bireme.core.negotiation.fusion import Bucket
 from bireme.core.negotiation.messages import Kind, Request
@@ -24,7 +24,7 @@ from bireme.types.topology import ReduceOp
 
 __all__ = ("Execution",)
 
-Pieces = Sequence[Piece | None]
+Pieces = Sequence[Part | None]
 
 
 class Execution:
@@ -37,7 +37,7 @@ class Execution:
     def __init__(self) -> None:
         self.timeline: CollectiveTimeline | None = None
         self._ranks: Sequence[int] = ()
-        self._finished: list[tuple[Piece, Any]] = []
+        self._finished: list[tuple[Part, Any]] = []
         self._buffers: dict[tuple[str, torch.device], Tensor] = {}
         self._run: dict[Kind, Callable[[Bucket, Pieces, Plane, torch.device], None]] = {
             Kind.ALLREDUCE: self._allreduce,
@@ -54,7 +54,7 @@ class Execution:
         plane: Plane,
         ranks: Sequence[int],
         device: torch.device,
-    ) -> list[tuple[Piece, Any]]:
+    ) -> list[tuple[Part, Any]]:
         """Run one bucket and return what comes out for its pieces.
 
         Args:
@@ -261,7 +261,7 @@ class Execution:
     def _unpack(self, views: Sequence[Tensor], pieces: Pieces) -> None:
         sources: list[Tensor] = []
         outs: list[Tensor] = []
-        present: list[Piece] = []
+        present: list[Part] = []
         for view, piece in zip(views, pieces, strict=True):
             if piece is not None and piece.tensor is not None:
                 sources.append(view)
@@ -272,7 +272,7 @@ class Execution:
         for piece, out in zip(present, outs, strict=True):
             self._finish(piece, out)
 
-    def _finish(self, piece: Piece | None, result: Any) -> None:
+    def _finish(self, piece: Part | None, result: Any) -> None:
         if piece is not None:
             self._finished.append((piece, result))
 
@@ -302,14 +302,14 @@ _BOOL_OPS = {
 }
 
 
-def _tensor_of(piece: Piece | None) -> Tensor:
+def _tensor_of(piece: Part | None) -> Tensor:
     # Only an allreduce goes without a tensor: the coordinator sees to it.
     assert piece is not None
     assert piece.tensor is not None
     return piece.tensor.detach()
 
 
-def _result(piece: Piece, *, copy: bool = True) -> Tensor:
+def _result(piece: Part, *, copy: bool = True) -> Tensor:
     """Return the tensor that becomes the result, with the operation's input in it if ``copy``."""
     tensor, out = piece.tensor, piece.out
     assert tensor is not None

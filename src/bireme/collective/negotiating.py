@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from bireme.collective.channel import Channel, Gone
-from bireme.collective.submissions import Piece
+from bireme.collective.submissions import Part
 from bireme.collective.timeline import CollectiveTimeline
 from bireme.core.negotiation.coordinator import Coordinator
 from bireme.core.negotiation.events import Action, Departed, Event, Noted, Reported, Send, Ticked
@@ -37,7 +37,7 @@ class Entry(NamedTuple):
 
     key: Key
     signature: Hashable
-    piece: Piece
+    piece: Part
     make: Callable[[], Request]
 
 
@@ -64,7 +64,7 @@ class Negotiation:
     ) -> None:
         self.lock = threading.RLock()
         self.timeline: CollectiveTimeline | None = None
-        self.member: Member[Piece] = Member(settings.fusion_bytes)
+        self.member: Member[Part] = Member(settings.fusion_bytes)
         self._rank = topology.rank
         self._channel = channel
         self._obey = obey

@@ -15,7 +15,7 @@ from bireme.collective.bank_plane import best_for_cpu, make_plane
 from bireme.collective.base import GLOBAL_SET
 from bireme.collective.execution import Execution
 from bireme.collective.planes import Plane
-from bireme.collective.submissions import Piece
+from bireme.collective.submissions import Part
 from bireme.core.negotiation.fusion import Bucket
 from bireme.core.negotiation.member import Execute, Fail, Member, Order, Settle, Stop
 from bireme.core.negotiation.messages import Fault, Kind
@@ -68,12 +68,12 @@ class Runner:
         self._settings = settings
         self._lock = lock
         self._queue: deque[Bucket | Settle | Stop] = deque()
-        self._current: list[Piece] = []
+        self._current: list[Part] = []
         self._has_failed = False
         self._planes: dict[tuple[int, str], Plane] = {}
         self._streams: dict[torch.device, Any] = {}
         self.join_device = -1
-        self.member: Member[Piece]
+        self.member: Member[Part]
         self.on_failure: Callable[[Stop], None]
 
     @property
@@ -94,7 +94,7 @@ class Runner:
             elif isinstance(order, Fail):
                 piece = self.member.take_ticket(order.key)
                 if piece is not None:
-                    piece.call.fail(error_of(order.fault, order.message))
+                    piece.call.fail_piece(error_of(order.fault, order.message))
             elif isinstance(order, Stop) and order.fault is not Fault.CLOSED:
                 self.halt(order)
             else:
@@ -110,7 +110,7 @@ class Runner:
         self._queue.clear()
         pieces, self._current = [*self._current, *self.member.tickets()], []
         for piece in pieces:
-            piece.call.fail(error_of(stop.fault, stop.message))
+            piece.call.fail_piece(error_of(stop.fault, stop.message))
         if pieces or stop.fault is not Fault.CLOSED:
             self.give_up(stop.message)
 
@@ -126,7 +126,7 @@ class Runner:
             if isinstance(item, Settle):
                 self._settle(item)
                 return
-            pieces = [self.member.take_ticket(each.request.key) for each in item.members]
+            pieces = self.member.take_tickets(item.keys)
             self._current = [piece for piece in pieces if piece is not None]
         try:
             finished, ready = self._exchange(item, pieces)
@@ -137,7 +137,7 @@ class Runner:
             if self._current:
                 self._current = []
                 for piece, result in finished:
-                    piece.call.finish(piece.index, result, ready)
+                    piece.call.finish_piece(piece.index, result, ready)
 
     def give_up(self, reason: str) -> None:
         """End the exchanges under way here and, by that, elsewhere."""
@@ -161,11 +161,11 @@ class Runner:
                 self._planes.pop(key).close()
         piece = self.member.take_ticket(request.key)
         if piece is not None:
-            piece.call.finish(piece.index, value)
+            piece.call.finish_piece(piece.index, value)
 
     def _exchange(
-        self, bucket: Bucket, pieces: Sequence[Piece | None]
-    ) -> tuple[list[tuple[Piece, Any]], Any]:
+        self, bucket: Bucket, pieces: Sequence[Part | None]
+    ) -> tuple[list[tuple[Part, Any]], Any]:
         """Run a bucket; return the results, and the CUDA event after which they are there."""
         request = bucket.request
         ranks = self.sets[request.process_set]
@@ -187,7 +187,7 @@ class Runner:
             ready.record(stream)
         return finished, ready
 
-    def _device_of(self, kind: str, pieces: Sequence[Piece | None]) -> torch.device:
+    def _device_of(self, kind: str, pieces: Sequence[Part | None]) -> torch.device:
         for piece in pieces:
             if piece is not None and piece.tensor is not None:
                 return piece.tensor.device

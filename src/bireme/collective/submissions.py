@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from bireme.collective.handles import Handle
-from bireme.core.negotiation.messages import Kind, Request
+from bireme.core.negotiation.messages import Key, Kind, Request
 from bireme.types.topology import ReduceOp
 
-__all__ = ("Call", "Piece", "Reducing", "dtype_name", "request_of")
+__all__ = ("Call", "Lone", "Part", "Piece", "Reducing", "dtype_name", "request_of")
 
 
 class Call:
@@ -37,7 +37,7 @@ class Call:
         self._left = num_pieces
         self._make_result = make_result
 
-    def finish(self, index: int, result: Any, ready: Any = None) -> None:
+    def finish_piece(self, index: int, result: Any, ready: Any = None) -> None:
         """End one operation with its result, which is there once the CUDA event ``ready`` is."""
         self.results[index] = result
         self._left -= 1
@@ -47,7 +47,7 @@ class Call:
             self.handle.finish(self._make_result(self.results))
             self.results = []
 
-    def fail(self, error: BaseException) -> None:
+    def fail_piece(self, error: BaseException) -> None:
         """End all of it with an error; a second one changes nothing."""
         if not self.handle.has_ended:
             self.handle.fail(error)
@@ -72,6 +72,68 @@ class Piece:
         self.out = out
         self.splits_device = splits_device
 
+
+class Lone(Handle):
+    """An all-reduce of one tensor: its handle, `Call`, `Piece` and maker of a request in one.
+
+    Most submissions are these, a hundred in a step; four objects for each take longer than the
+    exchange of a small tensor.
+    """
+
+    __slots__ = ("_how", "event", "key", "out", "tensor")
+
+    index = 0
+    splits_device = None
+
+    def __init__(
+        self,
+        number: int,
+        drive: Callable[[Any, float | None], None],
+        key: Key,
+        tensor: Tensor,
+        out: Tensor | None,
+        how: tuple[ReduceOp, tuple[float, float]],
+    ) -> None:
+        super().__init__(number, key[1], drive)
+        self.event: Any = None
+        self.key = key
+        self.tensor: Tensor | None = tensor
+        self.out = out
+        self._how = how
+
+    @property
+    def call(self) -> "Lone":
+        """Itself; kept nowhere, for it would be a cycle."""
+        return self
+
+    def __call__(self) -> Request:
+        """Return what the rank says of it."""
+        assert self.tensor is not None
+        process_set, name = self.key
+        op, scales = self._how
+        return request_of(
+            name, Kind.ALLREDUCE, self.tensor, process_set=process_set, op=op, scales=scales
+        )
+
+    def finish_piece(self, index: int, result: Any, ready: Any = None) -> None:
+        """See `Call.finish_piece`."""
+        del index
+        if self._is_done:
+            return
+        if ready is not None:
+            self.add_event(ready)
+        self.tensor = self.out = None
+        self.finish([result])
+
+    def fail_piece(self, error: BaseException) -> None:
+        """See `Call.fail_piece`."""
+        if not self._is_done:
+            self.tensor = self.out = None
+            self.fail(error)
+
+
+Part = Piece | Lone
+"""What is known of one operation under way."""
 
 _NAMES = {
     dtype: str(dtype).removeprefix("torch.")

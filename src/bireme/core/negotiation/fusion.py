@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from bireme.core.negotiation.messages import Kind, Request
+from bireme.core.negotiation.messages import Key, Kind, Request
 from bireme.types.topology import ReduceOp
 
 __all__ = ("Bucket", "Planned", "elements_of", "fuse")
@@ -46,6 +46,8 @@ class Bucket:
     request: Request
     """The first of them; the others differ in name and shape only."""
     members: list[Planned] = field(default_factory=list)
+    keys: list[Key] = field(default_factory=list)
+    """Those of the members."""
     num_elements: int = 0
     cache: Any = None
     """Free for whoever runs the bucket, which comes again with the same operations."""
@@ -89,6 +91,7 @@ def fuse(planned: Sequence[Planned], threshold_bytes: int) -> list[Bucket]:
             if like is not None:
                 opened[like] = bucket
         bucket.members.append(each)
+        bucket.keys.append(request.key)
         bucket.num_elements += each.num_elements
     return buckets
 

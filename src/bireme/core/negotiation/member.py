@@ -4,7 +4,7 @@ The engine submits names with whatever it needs to run them, sends the reports, 
 orders that come of verdicts.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
@@ -75,11 +75,9 @@ class _Entry:
     planned: Planned
 
 
-@dataclass(slots=True, eq=False)
-class _Flying(Generic[Ticket]):
-    signature: Hashable
-    ticket: Ticket
-    make: Callable[[], Request]
+# What is under way: its signature, its ticket, and what makes its request. A plain tuple, as there
+# may be hundreds in a step.
+_Flying = tuple[Hashable, Ticket, Callable[[], Request]]
 
 
 class Member(Generic[Ticket]):
@@ -136,7 +134,7 @@ class Member(Generic[Ticket]):
             ticket: What `ticket` returns for it.
             make: Makes the request, if the coordinator has to be told.
         """
-        self._flying[key] = _Flying(signature, ticket, make)
+        self._flying[key] = (signature, ticket, make)
         entry = self._known.get(key)
         if entry is not None and entry.signature == signature:
             self._hits |= entry.bit
@@ -146,11 +144,16 @@ class Member(Generic[Ticket]):
     def take_ticket(self, key: Key) -> Ticket | None:
         """Return the ticket of an operation that ends, and free its name; None: not submitted."""
         flying = self._flying.pop(key, None)
-        return None if flying is None else flying.ticket
+        return None if flying is None else flying[1]
+
+    def take_tickets(self, keys: Sequence[Key]) -> list[Ticket | None]:
+        """Do as `take_ticket` for several operations."""
+        pop = self._flying.pop
+        return [None if (flying := pop(key, None)) is None else flying[1] for key in keys]
 
     def tickets(self) -> list[Ticket]:
         """Return the tickets of all operations under way, and forget them."""
-        flying = [each.ticket for each in self._flying.values()]
+        flying = [each[1] for each in self._flying.values()]
         self._flying.clear()
         return flying
 
@@ -204,7 +207,7 @@ class Member(Generic[Ticket]):
         self._forget(item.slot)
         key = item.request.key
         flying = self._flying.get(key)
-        signature = None if flying is None else flying.signature
+        signature = None if flying is None else flying[0]
         planned = Planned(item.request, item.sizes, elements_of(item.request))
         entry = _Entry(1 << item.slot, signature, key, planned)
         self._known[key] = self._slots[item.slot] = entry
@@ -218,7 +221,7 @@ class Member(Generic[Ticket]):
         if self._hits & entry.bit:
             # Submitted and not reported yet, so it is reported by its name.
             self._hits ^= entry.bit
-            self._requests.append(self._flying[entry.key].make())
+            self._requests.append(self._flying[entry.key][2]())
 
 
 def _stop(item: Ended) -> Stop:

@@ -7,8 +7,11 @@ import torch
 from torch import Tensor
 
 from bireme.collective import Collectives, Handle
+from bireme.errors import CollectiveError
 from bireme.horovod.common.basics import HorovodBasics
-from bireme.horovod.common.process_sets import ProcessSet, global_process_set
+from bireme.horovod.common.exceptions import NotInitialized
+from bireme.horovod.common.process_sets import ProcessSet, global_process_set, id_of
+from bireme.horovod.session import CURRENT, Pending
 from bireme.horovod.torch.compression import Compression, Compressor
 from bireme.horovod.torch.gather import allgather_async
 from bireme.horovod.torch.handles import (
@@ -16,9 +19,12 @@ from bireme.horovod.torch.handles import (
     choose_op,
     dense,
     group_names,
+    is_plain,
     put_back,
+    refusal,
     submit,
     synchronize,
+    whole_name,
 )
 from bireme.horovod.torch.untraced import untraced
 
@@ -67,7 +73,7 @@ def allreduce_async(
         HorovodInternalError: There is no job, or it has lost a process.
     """
     scales = (prescale_factor, postscale_factor)
-    return _start([tensor], name, choose_op(op, average), scales, process_set)
+    return _start_one(tensor, name, choose_op(op, average), scales, process_set)
 
 
 @untraced
@@ -115,7 +121,7 @@ def allreduce_async_(
 ) -> int:
     """Start to reduce a tensor over processes in place; arguments as `allreduce_async`."""
     scales = (prescale_factor, postscale_factor)
-    return _start([tensor], name, choose_op(op, average), scales, process_set, in_place=True)
+    return _start_one(tensor, name, choose_op(op, average), scales, process_set, in_place=True)
 
 
 @untraced
@@ -285,6 +291,40 @@ class HorovodGroupedAllreduce(torch.autograd.Function):
         """Reduce the gradients."""
         reduced = HorovodGroupedAllreduce.apply(None, None, *ctx.how, *grad_output)
         return None, None, None, None, None, None, *reduced
+
+
+def _start_one(
+    tensor: Tensor,
+    name: str | None,
+    op: int,
+    scales: tuple[float, float],
+    process_set: ProcessSet,
+    *,
+    in_place: bool = False,
+) -> int:
+    """Submit an allreduce of one tensor: a step has hundreds of these, so with few objects."""
+    if not is_plain(tensor):
+        return _start([tensor], name, op, scales, process_set, in_place=in_place)
+    try:
+        engine, set_id = CURRENT.engine, id_of(process_set)
+        whole = whole_name("allreduce", name, set_id)
+        sent = [tensor]
+        handle = engine.allreduce(
+            sent,
+            names=[whole],
+            op=as_op(op),
+            prescale=scales[0],
+            postscale=scales[1],
+            outs=sent if in_place else None,
+            process_set=set_id,
+        )
+    except (NotInitialized, CollectiveError) as error:
+        raise refusal(error) from error
+    return CURRENT.number_of(Pending(handle, _first, sent))
+
+
+def _first(results: list[Tensor]) -> Tensor:
+    return results[0]
 
 
 def _start(

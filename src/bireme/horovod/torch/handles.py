@@ -24,12 +24,17 @@ __all__ = (
     "choose_op",
     "dense",
     "group_names",
+    "is_plain",
     "join",
     "poll",
     "put_back",
+    "refusal",
     "submit",
     "synchronize",
+    "whole_name",
 )
+
+_OPS = {int(op): op for op in ReduceOp}
 
 choose_op = get_average_backwards_compatibility_fun(HorovodBasics)
 """Makes one operation of ``op`` and ``average``."""
@@ -61,16 +66,30 @@ def submit(
     try:
         engine = CURRENT.engine
         set_id = id_of(process_set)
-        whole = CURRENT.name_of(kind, name, set_id)
-        if name is not None and CURRENT.is_repeated(whole):
-            raise ConfigError(
-                f"{whole} is under way already: synchronize it first, or use another name"
-            )
-        handle = start(engine, whole, set_id)
+        handle = start(engine, whole_name(kind, name, set_id), set_id)
     except (NotInitialized, CollectiveError) as error:
-        CURRENT.note(error)
-        raise HorovodInternalError(str(error)) from error
+        raise refusal(error) from error
     return CURRENT.number_of(Pending(handle, finish, inputs))
+
+
+def whole_name(kind: str, name: str | None, set_id: int) -> str:
+    """Return what an operation that is about to be submitted is called among ranks.
+
+    Raises:
+        ConfigError: One of that name has only just been submitted.
+    """
+    whole = CURRENT.name_of(kind, name, set_id)
+    if name is not None and CURRENT.is_repeated(whole):
+        raise ConfigError(
+            f"{whole} is under way already: synchronize it first, or use another name"
+        )
+    return whole
+
+
+def refusal(error: BaseException) -> HorovodInternalError:
+    """Return what Horovod's users expect in the place of an error of the engine, and note it."""
+    CURRENT.note(error)
+    return HorovodInternalError(str(error))
 
 
 def group_names(name: str, count: int) -> list[str]:
@@ -88,7 +107,7 @@ def dense(tensors: Sequence[Tensor]) -> list[Tensor]:
     for tensor in tensors:
         if not isinstance(tensor, Tensor):
             raise ConfigError(f"expected a torch.Tensor, got {type(tensor).__name__}")
-    return [tensor if _is_plain(tensor) else _in_order(tensor.detach()) for tensor in tensors]
+    return [tensor if is_plain(tensor) else _in_order(tensor.detach()) for tensor in tensors]
 
 
 def put_back(tensors: Sequence[Tensor], results: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -110,8 +129,8 @@ def as_op(op: int) -> ReduceOp:
         ConfigError: There is none of this number.
     """
     try:
-        return ReduceOp(op)
-    except ValueError as error:
+        return _OPS[op]
+    except (KeyError, TypeError) as error:
         raise ConfigError(
             f"op is one of hvd.Average, Sum, Adasum, Min, Max and Product, got {op!r}"
         ) from error
@@ -152,8 +171,7 @@ def synchronize(handle: int) -> Any:
     try:
         return pending.finish(pending.handle.wait())
     except BiremeError as error:
-        CURRENT.note(error)
-        raise HorovodInternalError(str(error)) from error
+        raise refusal(error) from error
 
 
 @untraced
@@ -186,7 +204,7 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
     synchronize(number)
 
 
-def _is_plain(tensor: Tensor) -> bool:
+def is_plain(tensor: Tensor) -> bool:
     """Return whether the engine may have the tensor as it is; cheaper than another one of it."""
     return type(tensor) is Tensor and not tensor.requires_grad and tensor.is_contiguous()
 
