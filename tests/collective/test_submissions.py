@@ -102,7 +102,7 @@ def test_one_tensor_fails_once():
 
 def test_a_reduction_makes_its_request_when_asked():
     tensor = torch.ones(2, 3)
-    make = Reducing("a", tensor, 4, ReduceOp.MAX, (1.0, 0.5), ("g", 2))
+    make = Reducing((4, "a"), tensor, (ReduceOp.MAX, (1.0, 0.5)), ("g", 2))
     assert make() == request_of(
         "a",
         Kind.ALLREDUCE,

@@ -4,10 +4,10 @@ Made by `start`. The thread that waits for an operation does what there is to do
 thread does it for operations that nobody waits for (`drive.py`).
 """
 
-import itertools
 import os
 import time
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from operator import is_
 from os import PathLike
 from typing import Any
@@ -17,26 +17,19 @@ from torch import Tensor
 
 from bireme.collective.base import GLOBAL_SET
 from bireme.collective.channel import Channel
-from bireme.collective.checks import (
-    check_names,
-    check_outs,
-    check_reduction,
-    check_root,
-    check_set_ranks,
-    check_tensor,
-    splits_of,
-)
+from bireme.collective.checks import check_set_ranks
 from bireme.collective.drive import Drive
+from bireme.collective.front import Front, How, Operation
 from bireme.collective.handles import Handle
 from bireme.collective.negotiating import Entry, Negotiation
 from bireme.collective.running import Runner, error_of
 from bireme.collective.submissions import Call, Lone, Piece, Reducing, request_of
 from bireme.collective.timeline import CollectiveTimeline, timeline_path
 from bireme.core.negotiation.member import Stop
-from bireme.core.negotiation.messages import Fault, Kind, Request
-from bireme.errors import ConfigError, EngineClosed, StateError
+from bireme.core.negotiation.messages import Fault, Key, Kind, Request
+from bireme.errors import ConfigError, StateError
 from bireme.settings.collective import CollectiveSettings
-from bireme.types.topology import ReduceOp, Topology
+from bireme.types.topology import Topology
 
 __all__ = ("Engine",)
 
@@ -48,7 +41,7 @@ _END_S = 5.0
 """How long closing waits for an exchange that is under way in the keeper."""
 
 
-class Engine:
+class Engine(Front):
     """`Collectives` of one rank of several.
 
     Args:
@@ -61,13 +54,11 @@ class Engine:
     def __init__(
         self, topology: Topology, channel: Channel, store: Any, settings: CollectiveSettings
     ) -> None:
-        self._topology = topology
         self._channel = channel
-        self._numbers = itertools.count(1)
         self._process = os.getpid()
-        self._closed = False
         self._negotiation = Negotiation(topology, channel, settings, self._obey)
         self._runner = Runner(topology, store, settings, self._negotiation.lock)
+        super().__init__(topology, self._runner.sets)
         self._runner.member = self._negotiation.member
         self._runner.on_failure = self._negotiation.fail
         self._drive = Drive(
@@ -78,152 +69,6 @@ class Engine:
             f"bireme-collectives-{topology.rank}",
         )
         self._drive.start()
-
-    @property
-    def topology(self) -> Topology:
-        """See `Collectives`."""
-        return self._topology
-
-    def allreduce(
-        self,
-        tensors: Sequence[Tensor],
-        *,
-        names: Sequence[str],
-        op: ReduceOp = ReduceOp.AVERAGE,
-        prescale: float = 1.0,
-        postscale: float = 1.0,
-        outs: Sequence[Tensor] | None = None,
-        process_set: int = GLOBAL_SET,
-    ) -> Handle:
-        """See `Collectives.allreduce`."""
-        scales = (prescale, postscale)
-        if type(tensors) is list and len(tensors) == 1 == len(names):
-            return self._allreduce_one(tensors, names, (op, scales), outs, process_set)
-        if not isinstance(tensors, list | tuple) or not tensors:
-            check_names(tensors, names)
-        group = (names[0], len(names)) if len(names) > 1 else _NO_GROUP
-        signatures = [
-            (tensor.dtype, tensor.shape, tensor.device, tensor.layout, op, scales, group)
-            if type(tensor) in _PLAIN
-            else None
-            for tensor in tensors
-        ]
-        if not self._is_repeated(tensors, names, outs, signatures, process_set):
-            self._check(tensors, names, process_set)
-            for tensor in tensors:
-                check_reduction(tensor.dtype, op, scales)
-            check_outs(tensors, outs)
-        call = self._call(names[0], len(names), list, tensors[0])
-        entries = []
-        for index, name in enumerate(names):
-            tensor = tensors[index]
-            make = Reducing(name, tensor, process_set, op, scales, group)
-            piece = Piece(call, index, tensor, None if outs is None else outs[index])
-            entries.append(Entry((process_set, name), signatures[index], piece, make))
-        self._submit(entries)
-        return call.handle
-
-    def _allreduce_one(
-        self,
-        tensors: list[Tensor],
-        names: Sequence[str],
-        how: tuple[ReduceOp, tuple[float, float]],
-        outs: Sequence[Tensor] | None,
-        process_set: int,
-    ) -> Handle:
-        """Reduce one tensor; what has been agreed on before passes with few steps of Python."""
-        tensor, key = tensors[0], (process_set, names[0])
-        signature = None
-        if type(tensor) in _PLAIN:
-            signature = (tensor.dtype, tensor.shape, tensor.device, tensor.layout, how)
-        if (
-            signature is None
-            or self._negotiation.member.signature_of(key) != signature
-            or not tensor.is_contiguous()
-            or (outs is not None and outs is not tensors and outs[0] is not tensor)
-            or self._closed
-            or self._process != os.getpid()
-        ):
-            self._check(tensors, names, process_set)
-            check_reduction(tensor.dtype, *how)
-            check_outs(tensors, outs)
-        lone = Lone(
-            next(self._numbers), self._wait, key, tensor, None if outs is None else outs[0], how
-        )
-        if tensor.is_cuda:
-            lone.event = _event_on(tensor)
-        self._submit([Entry(key, signature, lone, lone)])
-        return lone
-
-    def allgather(
-        self, tensors: Sequence[Tensor], *, names: Sequence[str], process_set: int = GLOBAL_SET
-    ) -> Handle:
-        """See `Collectives.allgather`."""
-        self._check(tensors, names, process_set)
-        return self._submit_plainly(Kind.ALLGATHER, tensors, names, process_set)
-
-    def reducescatter(
-        self,
-        tensors: Sequence[Tensor],
-        *,
-        names: Sequence[str],
-        op: ReduceOp = ReduceOp.AVERAGE,
-        prescale: float = 1.0,
-        postscale: float = 1.0,
-        process_set: int = GLOBAL_SET,
-    ) -> Handle:
-        """See `Collectives.reducescatter`."""
-        self._check(tensors, names, process_set)
-        for tensor in tensors:
-            check_reduction(tensor.dtype, op, (prescale, postscale))
-        return self._submit_plainly(
-            Kind.REDUCESCATTER, tensors, names, process_set, op=op, scales=(prescale, postscale)
-        )
-
-    def broadcast(
-        self,
-        tensor: Tensor,
-        root_rank: int,
-        *,
-        name: str,
-        out: Tensor | None = None,
-        process_set: int = GLOBAL_SET,
-    ) -> Handle:
-        """See `Collectives.broadcast`."""
-        self._check([tensor], [name], process_set)
-        check_root(root_rank, self._runner.sets[process_set])
-        check_outs([tensor], None if out is None else [out])
-        return self._submit_plainly(
-            Kind.BROADCAST,
-            [tensor],
-            [name],
-            process_set,
-            outs=[out],
-            aim=(root_rank, ()),
-            only=True,
-        )
-
-    def alltoall(
-        self,
-        tensor: Tensor,
-        splits: Tensor | None,
-        *,
-        name: str,
-        process_set: int = GLOBAL_SET,
-    ) -> Handle:
-        """See `Collectives.alltoall`."""
-        self._check([tensor], [name], process_set)
-        rows = splits_of(tensor, splits, len(self._runner.sets[process_set]), name)
-        device = splits.device if splits is not None else torch.device("cpu")
-        return self._submit_plainly(
-            Kind.ALLTOALL,
-            [tensor],
-            [name],
-            process_set,
-            aim=(-1, rows),
-            only=True,
-            splits_device=device,
-        )
 
     def barrier(self, process_set: int = GLOBAL_SET) -> Handle:
         """See `Collectives.barrier`."""
@@ -249,10 +94,6 @@ class Engine:
         self._check_set(GLOBAL_SET)
         request = Request("process_set.remove", Kind.REMOVE_SET, numbers=(process_set,))
         return bool(self._submit_control(request, _first).wait())
-
-    def process_sets(self) -> dict[int, tuple[int, ...]]:
-        """See `Collectives.process_sets`."""
-        return dict(self._runner.sets)
 
     def start_timeline(self, path: str | PathLike[str], mark_cycles: bool = False) -> None:
         """See `Collectives.start_timeline`."""
@@ -291,39 +132,103 @@ class Engine:
 
     # Submitting.
 
-    def _submit_plainly(
+    def _known(
         self,
-        kind: Kind,
         tensors: Sequence[Tensor],
         names: Sequence[str],
+        how: How,
+        outs: Sequence[Tensor] | None,
         process_set: int,
-        *,
-        outs: Sequence[Tensor | None] | None = None,
-        only: bool = False,
-        splits_device: torch.device | None = None,
-        **details: Any,
-    ) -> Handle:
-        """Submit operations that all take the same ``details`` of `request_of`."""
+    ) -> Handle | None:
+        if type(tensors) is not list or not tensors or len(names) != len(tensors):
+            return None
+        if outs is not None and outs is not tensors:
+            if len(outs) != len(tensors) or not all(map(is_, outs, tensors)):
+                return None
+        if self._closed or self._process != os.getpid():
+            return None
+        if len(names) == 1:
+            key, tensor = (process_set, names[0]), tensors[0]
+            signature = _signature(tensor, how, _NO_GROUP)
+            if not self._is_agreed(key, tensor, signature):
+                return None
+            return self._reduce_one(key, tensor, None if outs is None else tensor, how, signature)
+        group = (names[0], len(names))
+        signatures = [_signature(tensor, how, group) for tensor in tensors]
+        for tensor, name, signature in zip(tensors, names, signatures, strict=True):
+            if not self._is_agreed((process_set, name), tensor, signature):
+                return None
+        if len(set(names)) < len(names):
+            return None
+        operation = Operation(Kind.ALLREDUCE, tensors, names, process_set, how, outs)
+        return self._reduce_group(operation, signatures)
+
+    def _is_agreed(self, key: Key, tensor: Tensor, signature: Hashable) -> bool:
+        """Whether all ranks have agreed on an operation just like this, which needs no checks."""
+        return (
+            signature is not None
+            and self._negotiation.member.signature_of(key) == signature
+            and tensor.is_contiguous()
+        )
+
+    def _begin(self, operation: Operation) -> Handle:
+        kind, tensors, names, process_set, how, outs, *_ = operation
+        if kind is not Kind.ALLREDUCE:
+            return self._begin_other(operation)
         if len(names) > 1:
-            details["group"] = (names[0], len(names))
-        call = self._call(names[0], len(names), _first if only else list, tensors[0])
-        fixed = tuple(details.values())
+            group = (names[0], len(names))
+            return self._reduce_group(operation, [_signature(each, how, group) for each in tensors])
+        key, out = (process_set, names[0]), None if outs is None else outs[0]
+        signature = _signature(tensors[0], how, _NO_GROUP)
+        return self._reduce_one(key, tensors[0], out, how, signature)
+
+    def _reduce_one(
+        self, key: Key, tensor: Tensor, out: Tensor | None, how: How, signature: Hashable
+    ) -> Handle:
+        lone = Lone(next(self._numbers), self._wait, key, tensor, out, how)
+        if tensor.is_cuda:
+            lone.event = _event_on(tensor)
+        self._submit([Entry(key, signature, lone, lone)])
+        return lone
+
+    def _reduce_group(self, operation: Operation, signatures: Sequence[Hashable]) -> Handle:
+        _, tensors, names, process_set, how, outs, *_ = operation
+        call, group = self._call(names[0], len(names), list, tensors[0]), (names[0], len(names))
         entries = []
         for index, (name, tensor) in enumerate(zip(names, tensors, strict=True)):
+            key = (process_set, name)
+            piece = Piece(call, index, tensor, None if outs is None else outs[index])
+            make = Reducing(key, tensor, how, group)
+            entries.append(Entry(key, signatures[index], piece, make))
+        self._submit(entries)
+        return call.handle
 
-            def make(name: str = name, tensor: Tensor = tensor) -> Request:
-                return request_of(name, kind, tensor, process_set=process_set, **details)
-
-            signature = (int(kind), tensor.dtype, tensor.shape, tensor.device.type, *fixed)
-            out = None if outs is None else outs[index]
-            piece = Piece(call, index, tensor, out, splits_device)
-            entries.append(Entry((process_set, name), signature, piece, make))
+    def _begin_other(self, operation: Operation) -> Handle:
+        """Submit what is no all-reduce."""
+        kind, tensors, names, process_set, how, outs, root, rows, splits_device = operation
+        group = (names[0], len(names)) if len(names) > 1 else _NO_GROUP
+        make_result = _first if operation.is_single else list
+        call = self._call(names[0], len(names), make_result, tensors[0])
+        entries = []
+        for index, (name, tensor) in enumerate(zip(names, tensors, strict=True)):
+            request = request_of(
+                name,
+                kind,
+                tensor,
+                process_set=process_set,
+                op=how[0],
+                scales=how[1],
+                group=group,
+                aim=(root, rows),
+            )
+            piece = Piece(call, index, tensor, outs[index] if outs else None, splits_device)
+            entries.append(Entry(request.key, request, piece, partial(_same, request)))
         self._submit(entries)
         return call.handle
 
     def _submit_control(self, request: Request, make_result: Callable[[list[Any]], Any]) -> Handle:
         call = self._call(request.name, 1, make_result)
-        entry = Entry(request.key, None, Piece(call, 0), lambda: request)
+        entry = Entry(request.key, None, Piece(call, 0), partial(_same, request))
         self._submit([entry])
         return call.handle
 
@@ -352,53 +257,18 @@ class Engine:
                 self._runner.halt(self._runner.stop)
 
     def _check_set(self, process_set: int) -> None:
-        if self._closed:
-            raise EngineClosed("the collectives have been shut down; start them again")
+        super()._check_set(process_set)
         if os.getpid() != self._process:
             raise StateError(
                 "collectives cannot be used in a forked child; use them in the process that "
                 "started them, or start the child with the spawn method"
             )
-        ranks = self._runner.sets.get(process_set)
-        if ranks is None:
-            raise ConfigError(
-                f"there is no process set {process_set}, only {sorted(self._runner.sets)}"
-            )
+        ranks = self._sets[process_set]
         if self._topology.rank not in ranks:
             raise ConfigError(
                 f"Rank {self._topology.rank} is not a member of the provided process set "
                 f"{process_set}: {list(ranks)}"
             )
-
-    def _is_repeated(
-        self,
-        tensors: Sequence[Tensor],
-        names: Sequence[str],
-        outs: Sequence[Tensor] | None,
-        signatures: Sequence[Hashable],
-        process_set: int,
-    ) -> bool:
-        """Whether checks can be left out: all ranks have agreed on operations just like these."""
-        if self._closed or len(names) != len(tensors):
-            return False
-        known = self._negotiation.member.signature_of
-        for tensor, name, signature in zip(tensors, names, signatures, strict=True):
-            if (
-                signature is None
-                or known((process_set, name)) != signature
-                or not tensor.is_contiguous()
-            ):
-                return False
-        if outs is not None and outs is not tensors and not all(map(is_, outs, tensors)):
-            return False
-        is_one = len(names) == 1
-        return os.getpid() == self._process and (is_one or len(set(names)) == len(names))
-
-    def _check(self, tensors: Sequence[Tensor], names: Sequence[str], process_set: int) -> None:
-        self._check_set(process_set)
-        check_names(tensors, names)
-        for tensor, name in zip(tensors, names, strict=True):
-            check_tensor(tensor, name)
 
     # Going on.
 
@@ -426,11 +296,22 @@ class Engine:
                 self._obey([Stop(Fault.BROKEN, text)])
 
 
+def _signature(tensor: Tensor, how: How, group: tuple[str, int]) -> Hashable:
+    """Return what tells an all-reduce from another one of its name; None: look at it each time."""
+    if type(tensor) not in _PLAIN:
+        return None
+    return (tensor.dtype, tensor.shape, tensor.device, tensor.layout, how, group)
+
+
 def _event_on(tensor: Tensor) -> Any:
     """Return an event after which the tensor is what it is in the caller's stream now."""
     event = torch.cuda.Event()  # type: ignore[no-untyped-call]
     event.record(torch.cuda.current_stream(tensor.device))
     return event
+
+
+def _same(request: Request) -> Request:
+    return request
 
 
 def _first(values: list[Any]) -> Any:

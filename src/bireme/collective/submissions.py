@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bireme.collective.front import How
 from bireme.collective.handles import Handle
 from bireme.core.negotiation.messages import Key, Kind, Request
 from bireme.types.topology import ReduceOp
@@ -92,7 +93,7 @@ class Lone(Handle):
         key: Key,
         tensor: Tensor,
         out: Tensor | None,
-        how: tuple[ReduceOp, tuple[float, float]],
+        how: How,
     ) -> None:
         super().__init__(number, key[1], drive)
         self.event: Any = None
@@ -207,32 +208,24 @@ def request_of(
 class Reducing:
     """Makes the `request_of` an all-reduce; one small object, as most are never asked."""
 
-    __slots__ = ("_group", "_name", "_op", "_process_set", "_scales", "_tensor")
+    __slots__ = ("_group", "_how", "_key", "_tensor")
 
-    def __init__(
-        self,
-        name: str,
-        tensor: Tensor,
-        process_set: int,
-        op: ReduceOp,
-        scales: tuple[float, float],
-        group: tuple[str, int],
-    ) -> None:
-        self._name = name
+    def __init__(self, key: Key, tensor: Tensor, how: How, group: tuple[str, int]) -> None:
+        self._key = key
         self._tensor = tensor
-        self._process_set = process_set
-        self._op = op
-        self._scales = scales
+        self._how = how
         self._group = group
 
     def __call__(self) -> Request:
         """Return the request."""
+        process_set, name = self._key
+        op, scales = self._how
         return request_of(
-            self._name,
+            name,
             Kind.ALLREDUCE,
             self._tensor,
-            process_set=self._process_set,
-            op=self._op,
-            scales=self._scales,
+            process_set=process_set,
+            op=op,
+            scales=scales,
             group=self._group,
         )

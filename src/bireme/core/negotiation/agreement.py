@@ -9,9 +9,10 @@ from itertools import groupby
 from bireme.core.negotiation.messages import Kind, Request
 from bireme.types.topology import ReduceOp
 
-__all__ = ("describe_ranks", "disagreement", "sizes_of")
+__all__ = ("ROWS", "describe_ranks", "disagreement", "sizes_of")
 
-_ROWS = (Kind.ALLGATHER, Kind.REDUCESCATTER, Kind.ALLTOALL)
+ROWS = (Kind.ALLGATHER, Kind.REDUCESCATTER, Kind.ALLTOALL)
+"""Operations on rows, of which a scalar has none."""
 _OWN_ROWS = (Kind.ALLGATHER, Kind.ALLTOALL)
 
 
@@ -40,7 +41,7 @@ def disagreement(requests: Mapping[int, Request]) -> str | None:
 
 def _impossible(request: Request) -> str | None:
     """Return why an operation that all agree on cannot be done."""
-    if request.kind in _ROWS and not request.shape:
+    if request.kind in ROWS and not request.shape:
         return f"{request.name}: {request.kind.name.lower()} takes no scalars, they have no rows"
     if request.kind is Kind.REDUCESCATTER and request.op not in (ReduceOp.SUM, ReduceOp.AVERAGE):
         return (
