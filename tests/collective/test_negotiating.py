@@ -1,6 +1,10 @@
 """The shell around the state machines: reports out, verdicts in, clocks."""
 
+import threading
+import time
+
 import pytest
+from tests.collective.boards import boards_of
 
 from bireme.collective import Handle, Topology
 from bireme.collective.channel import Gone, Heard
@@ -26,6 +30,9 @@ class Wire:
             def send(self, to, body):
                 wire.inboxes[to].append(Heard(rank, body))
 
+            def wake(self):
+                pass
+
             def poll(self, timeout_s):
                 wire.limits.append(timeout_s)
                 news, wire.inboxes[rank] = wire.inboxes[rank], []
@@ -44,6 +51,114 @@ def job():
         for rank in range(2)
     ]
     return wire, sides, orders
+
+
+@pytest.fixture
+def boarded():
+    """As ``job``, on a board: both have agreed on ``a`` once."""
+    wire, orders = Wire(2), ([], [])
+    settings = CollectiveSettings(stall_warning_s=30.0)
+    sides = [
+        Negotiation(
+            Topology.on_one_machine(rank, 2), wire.end(rank), settings, orders[rank].extend, board
+        )
+        for rank, board in enumerate(boards_of(2))
+    ]
+    for side in sides:
+        side.submit([entry("a")])
+    for number in (1, 0, 1):
+        sides[number].step(0.0)
+    for side, mine in zip(sides, orders, strict=True):
+        side.member.take_ticket((0, "a"))
+        mine.clear()
+    yield wire, sides, orders
+    for side in sides:
+        side.close()
+
+
+def names_of(orders):
+    return [
+        each.request.name for order in orders for bucket in order.buckets for each in bucket.members
+    ]
+
+
+def test_a_repeated_step_goes_by_the_board(boarded):
+    wire, (zero, one), orders = boarded
+    zero.submit([entry("a")])
+    one.submit([entry("a")])
+    one.step(0.0)
+    assert orders == ([], [])
+    zero.step(0.0)
+    one.step(0.0)
+    assert [names_of(mine) for mine in orders] == [["a"], ["a"]]
+    assert wire.inboxes == [[], []]
+
+
+def test_who_sleeps_at_the_board_is_woken_by_what_runs(boarded):
+    _, (zero, one), orders = boarded
+    zero.submit([entry("a")])
+    one.submit([entry("a")])
+
+    def until_something_runs():
+        while not orders[0]:
+            zero.step(None)
+
+    sleeper = threading.Thread(target=until_something_runs)
+    sleeper.start()
+    one.step(None)
+    while not orders[1]:
+        one.step(None)
+    sleeper.join(10.0)
+    assert not sleeper.is_alive()
+    assert [names_of(mine) for mine in orders] == [["a"], ["a"]]
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_long_wait_is_left_to_the_coordinator(boarded, late):
+    _, sides, orders = boarded
+    waiting = sides[1 - late]
+    waiting.submit([entry("a")])
+    for _ in range(2):
+        waiting.step(None)
+    sides[0].step(0.0)
+    # From here on nobody looks at the board, and rank 0 knows when to tell of a stall.
+    assert 29.0 < sides[0]._limit(None) <= 30.0
+    assert waiting._bell() is None
+    sides[late].submit([entry("a")])
+    sides[late].step(0.0)
+    for side in sides:
+        side.step(0.0)
+    assert [names_of(mine) for mine in orders] == [["a"], ["a"]]
+    assert sides[0]._bell() is None
+
+
+def test_a_wake_ends_the_sleep_at_the_board(boarded):
+    _, (zero, _), _ = boarded
+    zero.submit([entry("a")])
+    zero.step(0.0)
+    for _ in range(3):
+        zero.wake()
+        began_s = time.monotonic()
+        zero.step(None)
+        assert time.monotonic() - began_s < 0.09
+    assert zero._bell() is not None, "it was no reason to give up waiting"
+
+
+def test_what_a_board_said_comes_before_a_verdict(boarded):
+    _, (zero, one), orders = boarded
+    zero.submit([entry("a")])
+    one.submit([entry("a")])
+    zero.step(0.0)
+    one.step(0.0)
+    zero.submit([entry("b")])
+    one.submit([entry("b")])
+    one.member.take_ticket((0, "a"))
+    one._tell(one.member.report())
+    zero.step(0.0)
+    for _ in range(2):
+        zero.step(0.0)
+        one.step(0.0)
+    assert [names_of(mine) for mine in orders] == [["a", "b"], ["a", "b"]]
 
 
 def entry(name):

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from bireme.collective.base import GLOBAL_SET
+from bireme.collective.board import Board
 from bireme.collective.channel import Channel
 from bireme.collective.checks import check_set_ranks
 from bireme.collective.drive import Drive
@@ -49,14 +50,21 @@ class Engine(Front):
         channel: Its links to the other ranks; closed with the engine.
         store: A ``torch.distributed`` store with keys of its own for this engine.
         settings: Rank 0's, on every rank.
+        board: Where the ranks agree on repeated steps, if all are on one machine; closed with
+            the engine.
     """
 
     def __init__(
-        self, topology: Topology, channel: Channel, store: Any, settings: CollectiveSettings
+        self,
+        topology: Topology,
+        channel: Channel,
+        store: Any,
+        settings: CollectiveSettings,
+        board: Board | None = None,
     ) -> None:
         self._channel = channel
         self._process = os.getpid()
-        self._negotiation = Negotiation(topology, channel, settings, self._obey)
+        self._negotiation = Negotiation(topology, channel, settings, self._obey, board)
         self._runner = Runner(topology, store, settings, self._negotiation.lock)
         super().__init__(topology, self._runner.sets)
         self._runner.member = self._negotiation.member
@@ -65,7 +73,7 @@ class Engine(Front):
             self._control,
             self._has_work,
             self._runner.work,
-            channel.wake,
+            self._negotiation.wake,
             f"bireme-collectives-{topology.rank}",
         )
         self._drive.start()
@@ -127,6 +135,7 @@ class Engine(Front):
             self._runner.give_up("shut down")
         self._drive.stop(_END_S)
         self._channel.close()
+        self._negotiation.close()
         self._runner.close()
         self.stop_timeline()
 

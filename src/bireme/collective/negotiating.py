@@ -12,11 +12,21 @@ from typing import NamedTuple
 
 import msgspec
 
+from bireme.collective.board import MAX_SLOTS, PATIENCE_S, Board
 from bireme.collective.channel import Channel, Gone
 from bireme.collective.submissions import Part
 from bireme.collective.timeline import CollectiveTimeline
 from bireme.core.negotiation.coordinator import Coordinator
-from bireme.core.negotiation.events import Action, Departed, Event, Noted, Reported, Send, Ticked
+from bireme.core.negotiation.events import (
+    Absorbed,
+    Action,
+    Departed,
+    Event,
+    Noted,
+    Reported,
+    Send,
+    Ticked,
+)
 from bireme.core.negotiation.member import Member, Order, Stop
 from bireme.core.negotiation.messages import Fault, Key, Report, Request, Verdict
 from bireme.settings.collective import CollectiveSettings
@@ -49,6 +59,7 @@ class Negotiation:
         channel: Connects it; to rank 0, or rank 0 to all.
         settings: Rank 0's, on every rank.
         obey: Takes the orders that verdicts bring, in order; called with the lock held.
+        board: Where the ranks agree on repeated steps, if all are on one machine; closed with this.
 
     Attributes:
         lock: Held while the books change.
@@ -61,10 +72,15 @@ class Negotiation:
         channel: Channel,
         settings: CollectiveSettings,
         obey: Callable[[list[Order]], None],
+        board: Board | None = None,
     ) -> None:
         self.lock = threading.RLock()
         self.timeline: CollectiveTimeline | None = None
-        self.member: Member[Part] = Member(settings.fusion_bytes)
+        self.member: Member[Part] = Member(settings.fusion_bytes, MAX_SLOTS)
+        self._board = board
+        self._ran = 0
+        self._is_at_board = False
+        self._is_woken = False
         self._rank = topology.rank
         self._channel = channel
         self._obey = obey
@@ -86,6 +102,7 @@ class Negotiation:
             cache_capacity=settings.cache_capacity,
             stall_warning_s=settings.stall_warning_s,
             stall_shutdown_s=settings.stall_shutdown_s,
+            has_board=self._board is not None,
         )
 
     def submit(self, entries: Sequence[Entry]) -> bool:
@@ -113,16 +130,35 @@ class Negotiation:
             if self._report():
                 return
             limit_s = self._limit(timeout_s)
+            bell = self._bell()
+            if self._read_board():
+                self._is_at_board = False
+                return
+        if bell is not None:
+            self._sleep_at_board(bell, limit_s)
+            return
         news = self._channel.poll(limit_s)
         with self.lock:
             for event in news:
                 if isinstance(event, Gone):
                     self._gone(event)
                 elif self._coordinator is None:
-                    self._obey(self.member.take(self._read_verdict(event.body)))
+                    self._take(self._read_verdict(event.body))
                 else:
                     self._reported(event.rank, self._read_report(event.body))
             self._look_at_the_clock()
+
+    def wake(self) -> None:
+        """Make the `step` under way, or the next one, return soon; callable from any thread."""
+        self._channel.wake()
+        self._is_woken = True
+        if self._is_at_board and self._board is not None:
+            self._board.wake()
+
+    def close(self) -> None:
+        """Leave the board; after the last `step`."""
+        if self._board is not None:
+            self._board.close()
 
     def leave(self) -> None:
         """Tell the others that this rank shuts down."""
@@ -141,6 +177,7 @@ class Negotiation:
             if self._coordinator is None:
                 self._tell(report)
             else:
+                self._freeze()
                 self._reported(0, report)
 
     def trace(self, timeline: CollectiveTimeline | None) -> None:
@@ -148,6 +185,7 @@ class Negotiation:
         with self.lock:
             self.timeline = timeline
             if self._coordinator is not None:
+                self._absorb()
                 self._coordinator.is_tracing = timeline is not None
 
     def stopped(self) -> None:
@@ -160,17 +198,76 @@ class Negotiation:
         """Tell what is new; return whether that brought orders, on rank 0."""
         if not self.member.has_news:
             return False
-        report = self.member.report()
+        mask = self.member.postable
+        if mask and self._board is not None and self._board.post(mask, self.member.epoch):
+            self.member.has_posted()
+            return self._read_board()
+        return self._tell(self.member.report())
+
+    def _tell(self, report: Report) -> bool:
+        """Tell the coordinator; return whether that brought orders, on rank 0."""
+        self._freeze()
         if self._coordinator is None:
             self._channel.send(0, self._encode(report))
             return False
         return self._feed(Reported(0, report))
 
-    def _tell(self, report: Report) -> None:
-        if self._coordinator is None:
-            self._channel.send(0, self._encode(report))
-        else:
-            self._feed(Reported(0, report))
+    # The board.
+
+    def _bell(self) -> int | None:
+        """Return the bell to sleep for, if what this rank waits for is on the board; else None.
+
+        Read before the board: what comes after that rings it again.
+        """
+        if self._board is None or not self.member.posted:
+            return None
+        bell = self._board.bell
+        self._is_at_board = self._board.epoch == self.member.epoch
+        return bell if self._is_at_board else None
+
+    def _sleep_at_board(self, bell: int, limit_s: float | None) -> None:
+        assert self._board is not None
+        # A wake before this look is seen here, one after it rings the bell.
+        was_woken = self._is_woken
+        if not was_woken:
+            self._board.wait(bell, limit_s)
+        self._is_at_board = self._is_woken = False
+        with self.lock:
+            is_late = self._board.bell == bell and (limit_s is None or limit_s >= PATIENCE_S)
+            if not self._read_board() and is_late and not was_woken:
+                # The coordinator knows how to wait: for hours, and for links that break.
+                self._tell(self.member.report())
+            self._look_at_the_clock()
+
+    def _read_board(self) -> bool:
+        """Obey what the board says; return whether it said something."""
+        if self._board is None:
+            return False
+        runs = self._board.read()
+        for mask in runs:
+            self._ran |= mask
+            self._obey([self.member.run(mask)])
+        return bool(runs)
+
+    def _freeze(self) -> None:
+        """Have the coordinator hear of everything, as it is about to hear of something."""
+        if self._board is not None and self.member.epoch:
+            self._board.freeze()
+
+    def _absorb(self) -> None:
+        """On rank 0: freeze the board, and let the coordinator take over what is on it."""
+        coordinator, board = self._coordinator, self._board
+        if board is None or coordinator is None or not coordinator.epoch:
+            return
+        epoch, posted = coordinator.epoch, board.absorb()
+        self._read_board()
+        ran, self._ran = self._ran, 0
+        self._carry_out(coordinator.handle(Absorbed(epoch, posted, ran), time.monotonic()))
+
+    def _take(self, verdict: Verdict) -> None:
+        """Obey a verdict, after what the board said before it."""
+        self._read_board()
+        self._obey(self.member.take(verdict))
 
     def _reported(self, rank: int, report: Report) -> None:
         event = Reported(rank, report)
@@ -187,13 +284,20 @@ class Negotiation:
 
     def _feed(self, event: Event) -> bool:
         assert self._coordinator is not None
-        has_orders = False
         if self.timeline is not None:
             self.timeline.cycle()
-        for action in self._coordinator.handle(event, time.monotonic()):
+        self._absorb()
+        actions = self._coordinator.handle(event, time.monotonic())
+        if self._board is not None and self._coordinator.epoch:
+            self._board.open(self._coordinator.epoch)
+        return self._carry_out(actions)
+
+    def _carry_out(self, actions: Sequence[Action]) -> bool:
+        has_orders = False
+        for action in actions:
             if isinstance(action, Send):
                 if action.rank == self._rank:
-                    self._obey(self.member.take(action.verdict))
+                    self._take(action.verdict)
                     has_orders = True
                 else:
                     self._channel.send(action.rank, self._encode(action.verdict))

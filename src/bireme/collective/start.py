@@ -3,8 +3,11 @@
 from typing import Any
 
 import msgspec
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
+from bireme.collective.bank.futex import futex_number
 from bireme.collective.base import Collectives
+from bireme.collective.board import MAX_RANKS, Board
 from bireme.collective.channel import meet
 from bireme.collective.engine import Engine
 from bireme.collective.single import SingleProcess
@@ -44,4 +47,12 @@ def start(
     mine = settings or CollectiveSettings()
     channel, notice = meet(topology, store, mine.start_timeout_s, msgspec.msgpack.encode(mine))
     agreed = msgspec.msgpack.decode(notice, type=CollectiveSettings)
-    return Engine(topology, channel, store, agreed)
+    return Engine(topology, channel, store, agreed, _board(topology, store, agreed))
+
+
+def _board(topology: Topology, store: Any, settings: CollectiveSettings) -> Board | None:
+    """Return the board of a job on one machine, if the system has futexes to sleep at."""
+    size = topology.size
+    if topology.local_size != size or size > MAX_RANKS or futex_number() is None:
+        return None
+    return Board.join(PrefixStore("board", store), topology.rank, size, settings.start_timeout_s)

@@ -400,3 +400,128 @@ def test_slots_are_taken_from_the_least_recently_used():
         member = world.members[0]
         member.submit((0, name), allreduce(name), name, lambda name=name: allreduce(name))
         assert bool(member.report().hits) is is_known
+
+
+def on_board(size=2, slots=1024, **options):
+    """Return ranks that have agreed on ``a`` and ``b`` once, with a board that is open."""
+    world = World(size, board_slots=slots, **options)
+    for rank in range(size):
+        world.submit(rank, allreduce("a"), allreduce("b"))
+    world.settle()
+    for log in world.logs:
+        log.clear()
+    return world
+
+
+def test_a_repeated_step_needs_no_message():
+    world = on_board()
+    assert world.board.epoch == world.coordinator.epoch > 0
+    for rank in range(2):
+        world.submit(rank, allreduce("a"), allreduce("b"))
+        world.report(rank)
+        assert not world.up[rank]
+    assert world.read_board(0)
+    assert world.read_board(1)
+    assert world.logs == [[(0, "a", "b")]] * 2
+    assert not any(world.down)
+
+
+def test_whoever_has_something_new_freezes_the_board_and_what_is_on_it_counts():
+    world = on_board()
+    world.submit(0, allreduce("a"))
+    world.report(0)
+    world.submit(1, allreduce("c"))
+    world.report(1)
+    assert world.board.epoch == 0
+    world.submit(1, allreduce("a"))
+    world.settle()
+    assert world.logs == [[(0, "a")]] * 2
+    assert world.board.epoch == 0, "c waits"
+    world.submit(0, allreduce("c"))
+    world.settle()
+    assert world.logs == [[(0, "a"), (0, "c")]] * 2
+    assert world.board.epoch
+
+
+def test_what_a_name_means_to_one_rank_on_the_board_and_to_another_not_is_told():
+    world = on_board()
+    world.submit(0, allreduce("a"))
+    world.report(0)
+    world.submit(1, allreduce("a", (9,)))
+    world.settle()
+    for rank in range(2):
+        outcome, fault, message = world.end(rank, "a")
+        assert (outcome, fault) == ("failed", Fault.MISMATCH)
+        assert "(2,)" in message
+        assert "(9,)" in message
+        world.submit(rank, allreduce("b"))
+    world.settle()
+    assert [log[-1] for log in world.logs] == [(0, "b")] * 2
+
+
+def test_a_stall_on_the_board_is_told_once_the_coordinator_has_it():
+    world = on_board(stall_warning_s=60.0)
+    world.submit(0, allreduce("a"))
+    world.report(0)
+    assert world.coordinator.deadline_s is None
+    world.now_s = 5.0
+    world.report(0, failure="", is_leaving=False)
+    world.settle()
+    assert world.coordinator.deadline_s == 65.0
+    world.tick(65.0)
+    assert "rank 1 misses a" in world.warnings[0]
+    world.submit(1, allreduce("a"))
+    world.settle()
+    assert world.logs == [[(0, "a")]] * 2
+
+
+def test_slots_that_do_not_fit_and_other_sets_are_reported():
+    world = on_board(slots=1)
+    for rank in range(2):
+        world.submit(rank, allreduce("a"), allreduce("b"))
+    world.settle()
+    assert not world.board.log
+    for rank in range(2):
+        world.submit(rank, Request("add", Kind.ADD_SET, numbers=(0,)))
+    world.settle()
+    for _ in range(2):
+        world.submit(0, allreduce("s", process_set=1))
+        world.settle()
+    assert not world.board.log
+    for rank in range(2):
+        world.submit(rank, allreduce("a"))
+    world.settle()
+    assert world.board.log == [1]
+    assert world.logs[1][-1] == (0, "a")
+
+
+def test_the_board_stays_frozen_while_somebody_has_no_more_data_or_is_gone():
+    world = on_board()
+    world.submit(1, Request("join.noname", Kind.JOIN))
+    world.settle()
+    for _ in range(2):
+        world.submit(0, allreduce("a"))
+        world.settle()
+    assert world.board.epoch == 0
+    assert world.logs[0] == [(0, "a"), (0, "a")]
+    world.submit(0, Request("join.noname", Kind.JOIN))
+    world.settle()
+    assert world.board.epoch
+    world.report(1, is_leaving=True)
+    world.settle()
+    world.submit(0, allreduce("a"))
+    world.settle()
+    assert world.end(0, "a")[1] is Fault.CLOSED
+    assert world.board.epoch == 0
+
+
+def test_what_runs_on_the_board_is_used_and_stays_in_the_cache():
+    world = on_board(cache_capacity=2)
+    for rank in range(2):
+        world.submit(rank, allreduce("a"))
+    world.settle()
+    for rank in range(2):
+        world.submit(rank, allreduce("c"))
+    world.settle()
+    known = [name for name in "abc" if world.members[0].signature_of((0, name)) is not None]
+    assert known == ["a", "c"]

@@ -70,6 +70,8 @@ class Shuffler:
                 yield "up", rank
             if world.down[rank]:
                 yield "down", rank
+            if world.board.num_read[rank] < len(world.board.log):
+                yield "read", rank
 
     def run(self, unsubmitted):
         """Do one move after the other until none is left."""
@@ -90,6 +92,8 @@ class Shuffler:
                 world.report(rank)
             elif move == "up":
                 world.deliver_up(rank)
+            elif move == "read":
+                world.read_board(rank)
             else:
                 world.deliver_down(rank)
 
@@ -112,8 +116,8 @@ class Shuffler:
         raise AssertionError("too many moves")
 
 
-def with_sets(capacity, threshold_bytes):
-    world = World(3, threshold_bytes, cache_capacity=capacity)
+def with_sets(capacity, threshold_bytes, board_slots=0):
+    world = World(3, threshold_bytes, board_slots, cache_capacity=capacity)
     for number in (1, 2):
         for rank in range(3):
             world.submit(rank, Request("add", Kind.ADD_SET, numbers=SETS[number]))
@@ -141,7 +145,11 @@ def check_alike(world):
 @given(st.data())
 def test_all_ranks_run_one_sequence_and_lose_nothing(data):
     steps = data.draw(st.lists(operations(), min_size=1, max_size=4))
-    world = with_sets(data.draw(st.integers(0, 5)), data.draw(st.sampled_from([0, 16, 1 << 20])))
+    world = with_sets(
+        data.draw(st.integers(0, 5)),
+        data.draw(st.sampled_from([0, 16, 1 << 20])),
+        data.draw(st.sampled_from([0, 2, 1024])),
+    )
     unsubmitted = [[], [], []]
     expected = [0, 0, 0]
     for step in steps:
@@ -160,7 +168,7 @@ def test_all_ranks_run_one_sequence_and_lose_nothing(data):
         assert total == expected[rank]
     check_alike(world)
     assert not world.coordinator._tallies
-    assert world.coordinator._pending == [0, 0, 0]
+    assert not world.coordinator._pending.union()
     assert world.stops == [None] * 3
 
 
@@ -169,7 +177,11 @@ def test_all_ranks_run_one_sequence_and_lose_nothing(data):
 def test_uneven_data_ends_by_join_whatever_the_order(data):
     """Ranks with 0 to 4 steps join when they are done; every step of the longest runs."""
     num_steps = data.draw(st.lists(st.integers(0, 4), min_size=3, max_size=3))
-    world = World(3, cache_capacity=data.draw(st.integers(0, 4)))
+    world = World(
+        3,
+        board_slots=data.draw(st.sampled_from([0, 1024])),
+        cache_capacity=data.draw(st.integers(0, 4)),
+    )
     unsubmitted = [
         [allreduce(f"{name}") for _ in range(steps) for name in "ab"]
         + [Request("join.noname", Kind.JOIN)]
@@ -191,7 +203,7 @@ def test_uneven_data_ends_by_join_whatever_the_order(data):
 @given(st.data())
 def test_steps_whose_names_are_resubmitted_at_once(data):
     """Fast ranks are a step ahead of slow ones; small caches evict what is on its way."""
-    world = with_sets(data.draw(st.integers(0, 3)), 0)
+    world = with_sets(data.draw(st.integers(0, 3)), 0, data.draw(st.sampled_from([0, 1024])))
     names = data.draw(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=6, unique=True))
     num_steps = data.draw(st.integers(1, 3))
     shapes = data.draw(st.lists(st.sampled_from([2, 3]), min_size=num_steps, max_size=num_steps))

@@ -124,6 +124,13 @@ class Segment:
         self.words[self.process_word(rank)] = _process_mark()
         self.words[self.state_word(rank)] = State.HERE
 
+    def open_again(self) -> int:
+        """Return another descriptor of the memory file, whose `flock` is its own.
+
+        Close it after this segment: it takes the record lock along.
+        """
+        return os.open(f"/proc/self/fd/{self._descriptor}", os.O_RDWR | os.O_CLOEXEC)
+
     def step_word(self, rank: int) -> int:
         """Return where in `words` a rank says which step it has reached."""
         return rank * _LINE_WORDS

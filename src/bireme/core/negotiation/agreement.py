@@ -3,13 +3,13 @@
 Called by the coordinator once every rank of a set has submitted a name.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 
 from bireme.core.negotiation.messages import Kind, Request
 from bireme.types.topology import ReduceOp
 
-__all__ = ("ROWS", "describe_ranks", "disagreement", "sizes_of")
+__all__ = ("ROWS", "describe_ranks", "disagreement", "not_with_join", "sizes_of")
 
 ROWS = (Kind.ALLGATHER, Kind.REDUCESCATTER, Kind.ALLTOALL)
 """Operations on rows, of which a scalar has none."""
@@ -127,3 +127,16 @@ def sizes_of(ranks: Sequence[int], requests: Mapping[int, Request]) -> tuple[int
     if kind is Kind.ALLTOALL:
         return tuple(rows for rank in ranks for rows in requests[rank].numbers)
     return ()
+
+
+def not_with_join(request: Request, joined: Iterable[int]) -> str:
+    """Return why an operation cannot run once ranks have no more data.
+
+    Example:
+        >>> not_with_join(Request("a", Kind.BROADCAST), [1])
+        'broadcast is not supported with Join at this time: rank 1 joined'
+    """
+    return (
+        f"{request.kind.name.lower()} is not supported with Join at this time: "
+        f"{describe_ranks(list(joined))} joined"
+    )

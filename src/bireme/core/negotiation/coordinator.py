@@ -7,8 +7,8 @@ repeated step is a few operations on integers, however many tensors it has.
 
 from collections.abc import Mapping
 
-from bireme.core.negotiation.agreement import describe_ranks, disagreement, sizes_of
-from bireme.core.negotiation.events import Action, Departed, Event, Noted, Reported, Warn
+from bireme.core.negotiation.agreement import disagreement, not_with_join, sizes_of
+from bireme.core.negotiation.events import Absorbed, Action, Departed, Event, Noted, Reported, Warn
 from bireme.core.negotiation.messages import (
     CONTROL_KINDS,
     Ended,
@@ -18,6 +18,7 @@ from bireme.core.negotiation.messages import (
     Key,
     Kind,
     Learned,
+    Opened,
     Report,
     Request,
     Run,
@@ -27,7 +28,8 @@ from bireme.core.negotiation.messages import (
     packed,
 )
 from bireme.core.negotiation.outbox import Outbox
-from bireme.core.negotiation.sets import Doom, ProcessSet, Tally
+from bireme.core.negotiation.pending import Pending
+from bireme.core.negotiation.sets import ProcessSet, Tally
 from bireme.core.negotiation.slots import Meaning, Slots
 from bireme.core.negotiation.stalls import stall_report
 from bireme.core.negotiation.waits import Waits
@@ -43,9 +45,12 @@ class Coordinator:
         cache_capacity: Slots that are kept.
         stall_warning_s: After how long, and how often, a wait for some ranks is told; 0: never.
         stall_shutdown_s: After how long such a wait ends the job; 0: never.
+        has_board: Whether the ranks share a board, where they agree on slots by themselves while
+            nothing else is under way.
 
     Attributes:
         is_tracing: Whether to note what is submitted, for a timeline.
+        epoch: Number of the verdict that opened the board; 0 while it is frozen.
 
     Guarantees:
         Every rank is told of the operations of its process sets in one order, which is the same
@@ -60,6 +65,7 @@ class Coordinator:
         cache_capacity: int = 1024,
         stall_warning_s: float = 60.0,
         stall_shutdown_s: float = 0.0,
+        has_board: bool = False,
     ) -> None:
         self._size = size
         self._slots = Slots(cache_capacity)
@@ -68,7 +74,7 @@ class Coordinator:
         self._outbox = Outbox()
         self._sets = {0: ProcessSet(0, tuple(range(size)))}
         self._num_sets = 1
-        self._pending = [0] * size
+        self._pending = Pending(size)
         self._seen = [0] * size
         self._tallies: dict[Key, Tally] = {}
         self._candidates: dict[Key, None] = {}
@@ -78,7 +84,9 @@ class Coordinator:
         self._is_over = False
         self._notes: list[Action] = []
         self._now_s = 0.0
+        self._has_board = has_board
         self.is_tracing = False
+        self.epoch = 0
 
     @property
     def deadline_s(self) -> float | None:
@@ -86,17 +94,25 @@ class Coordinator:
         return None if self._is_over else self._waits.deadline_s()
 
     def handle(self, event: Event, now_s: float) -> list[Action]:
-        """Take an event and return what is to be done, in order."""
+        """Take an event and return what is to be done, in order.
+
+        While the board is open, `Absorbed` comes before any other event.
+        """
         if self._is_over:
             return []
         self._now_s = now_s
-        if isinstance(event, Reported):
+        if isinstance(event, Absorbed):
+            self._absorb(event)
+        elif isinstance(event, Reported):
             self._take(event.rank, event.report)
         elif isinstance(event, Departed):
             if event.rank not in self._gone:
                 self._end(Fault.LOST, f"rank {event.rank} is lost: {event.reason}")
         else:
             self._tick()
+        if self._has_board and not self._outbox.is_empty and self._is_quiet():
+            self.epoch = self._outbox.next_number
+            self._outbox.put(range(self._size), Opened())
         actions, self._notes = self._notes, []
         actions += self._outbox.flush()
         return actions
@@ -126,7 +142,7 @@ class Coordinator:
     def _hit(self, rank: int, mask: int, seen: int) -> None:
         unclear = mask & (self._slots.unclear | self._split)
         mask ^= unclear
-        self._pending[rank] |= mask
+        self._pending.add(rank, mask)
         if self.is_tracing:
             self._note_hits(rank, mask)
         for slot in bits(unclear):
@@ -153,8 +169,9 @@ class Coordinator:
         if tally is None:
             meaning = self._slots.find(key)
             if meaning is not None and meaning.requests.get(rank) == request:
-                self._pending[rank] |= 1 << meaning.slot
-                self._note(request, rank, is_first=not self._is_pending(meaning.slot, rank))
+                self._pending.add(rank, 1 << meaning.slot)
+                is_first = not self._pending.elsewhere(meaning.slot, rank)
+                self._note(request, rank, is_first=is_first)
                 return
             tally = self._open(request, meaning)
         if rank in tally.requests:
@@ -172,13 +189,29 @@ class Coordinator:
             bit = 1 << meaning.slot
             self._split |= bit
             for rank in meaning.ranks:
-                if self._pending[rank] & bit:
-                    self._pending[rank] &= ~bit
+                if self._pending.take(rank, bit):
                     tally.requests[rank] = meaning.requests[rank]
         return tally
 
-    def _is_pending(self, slot: int, but_rank: int) -> bool:
-        return any(mask >> slot & 1 for rank, mask in enumerate(self._pending) if rank != but_rank)
+    # The board.
+
+    def _absorb(self, event: Absorbed) -> None:
+        """Take what ranks have posted as if they had reported it."""
+        self.epoch = 0
+        if event.ran:
+            self._slots.released(event.ran)
+        for rank, mask in enumerate(event.posted):
+            if mask:
+                self._seen[rank] = event.epoch
+                self._hit(rank, mask, event.epoch)
+        self._waits.slots(self._pending.union(), self._now_s)
+
+    def _is_quiet(self) -> bool:
+        """Whether ranks may agree by themselves from here on, as nothing waits for anybody."""
+        is_busy = self._is_over or self._tallies or self._joined or self._gone or self._split
+        return not (is_busy or self.is_tracing or self._pending.union()) and not any(
+            group.doomed for group in self._sets.values()
+        )
 
     # Joining and leaving.
 
@@ -207,10 +240,8 @@ class Coordinator:
         for key in [key for key in self._tallies if key[0] == group.number]:
             self._close_tally(key)
             self._fail(group, key[1], fault, f"{key[1]}: {reason}")
-        waiting = 0
-        for rank in group.ranks:
-            waiting |= self._pending[rank]
-        self._fail_slots(group, waiting & group.mask, fault, reason)
+        waiting = self._pending.union(group.ranks) & group.mask
+        self._fail_slots(group, waiting, fault, reason)
 
     def _fail_slots(self, group: ProcessSet, mask: int, fault: Fault, reason: str) -> None:
         if not mask:
@@ -236,16 +267,12 @@ class Coordinator:
             candidates, self._candidates = self._candidates, {}
             for key in candidates:
                 self._conclude(key)
-        pending = 0
-        for mask in self._pending:
-            pending |= mask
+        pending = self._pending.union()
         if pending:
             for group in self._sets.values():
                 if group.mask & pending:
                     self._release_set(group)
-            pending = 0
-            for mask in self._pending:
-                pending |= mask
+            pending = self._pending.union()
         self._waits.slots(pending, self._now_s)
 
     def _release_set(self, group: ProcessSet) -> None:
@@ -267,20 +294,13 @@ class Coordinator:
         self._outbox.put(group.ranks, Run(packed(ready)))
 
     def _submitted_by_all(self, group: ProcessSet) -> int:
-        ready = group.mask
-        for rank in group.ranks:
-            if rank not in self._joined:
-                ready &= self._pending[rank]
+        ready = self._pending.common(group.mask, group.ranks, but=self._joined)
         if self._joined and ready:
-            said = 0
-            for rank in group.ranks:
-                said |= self._pending[rank]
-            ready = self._joinable(group, ready & said)
+            ready = self._joinable(group, ready & self._pending.union(group.ranks))
         return ready
 
     def _clear(self, group: ProcessSet, mask: int) -> None:
-        for rank in group.ranks:
-            self._pending[rank] &= ~mask
+        self._pending.clear(group.ranks, mask)
         self._waits.ended(mask)
 
     def _joinable(self, group: ProcessSet, ready: int) -> int:
@@ -289,7 +309,7 @@ class Coordinator:
             meaning = self._slots.at(slot)
             if meaning is not None and meaning.request.kind is not Kind.ALLREDUCE:
                 ready &= ~(1 << slot)
-                reason = _not_with_join(meaning.request, self._joined)
+                reason = not_with_join(meaning.request, self._joined)
                 self._fail_slots(group, 1 << slot, Fault.MISMATCH, reason)
         return ready
 
@@ -307,16 +327,10 @@ class Coordinator:
             doom = group.doomed.get(name)
             if doom is not None:
                 self._fail_slots(group, mask, Fault.MISMATCH, doom.message)
-                self._doom(group, name, doom.message, doom.num_left - len(slots))
+                group.doom(name, doom.message, doom.num_left - len(slots))
             if doom is not None or len(slots) < sizes[name]:
                 ready &= ~mask
         return ready
-
-    def _doom(self, group: ProcessSet, name: str, message: str, num_left: int) -> None:
-        if num_left > 0:
-            group.doomed[name] = Doom(message, num_left)
-        else:
-            group.doomed.pop(name, None)
 
     # Names that every rank has submitted.
 
@@ -335,10 +349,10 @@ class Coordinator:
             and self._joined
             and request.kind not in (Kind.ALLREDUCE, *CONTROL_KINDS)
         ):
-            message = f"{request.name}: {_not_with_join(request, self._joined)}"
+            message = f"{request.name}: {not_with_join(request, self._joined)}"
         if message is not None:
             self._fail(group, request.name, Fault.MISMATCH, message)
-            self._doom_of(group, request, message)
+            group.doom_of(request, message)
         elif request.kind in CONTROL_KINDS:
             self._note(request, -1, is_first=False)
             self._settle(group, request)
@@ -352,12 +366,6 @@ class Coordinator:
         if meaning is not None:
             self._split &= ~(1 << meaning.slot)
 
-    def _doom_of(self, group: ProcessSet, request: Request, message: str) -> None:
-        if request.group:
-            doom = group.doomed.get(request.group)
-            left = doom.num_left if doom is not None else request.group_size
-            self._doom(group, request.group, message, left - 1)
-
     def _learn(self, group: ProcessSet, requests: Mapping[int, Request]) -> None:
         """Give an operation its slot, which every rank has submitted then."""
         ordered = {rank: requests[rank] for rank in sorted(requests)}
@@ -365,13 +373,10 @@ class Coordinator:
         meaning = self._slots.assign(number, group.ranks, ordered)
         group.mask |= 1 << meaning.slot
         for rank in requests:
-            self._pending[rank] |= 1 << meaning.slot
+            self._pending.add(rank, 1 << meaning.slot)
         sizes = sizes_of(group.ranks, ordered)
         self._outbox.put(group.ranks, Learned(meaning.slot, meaning.request, sizes))
-        busy = 0
-        for mask in self._pending:
-            busy |= mask
-        for old in self._slots.excess(busy | self._split, number):
+        for old in self._slots.excess(self._pending.union() | self._split, number):
             self._forget(old)
 
     def _forget(self, meaning: Meaning) -> None:
@@ -414,7 +419,7 @@ class Coordinator:
         for slot, _ in overdue.slots:
             meaning = self._slots.at(slot)
             if meaning is not None:
-                there = [rank for rank in meaning.ranks if self._pending[rank] >> slot & 1]
+                there = [rank for rank in meaning.ranks if self._pending.has(rank, slot)]
                 waiting.append((meaning.request, there))
         for key, _ in overdue.keys:
             tally = self._tallies[key]
@@ -433,11 +438,4 @@ class Coordinator:
         for slot in bits(mask):
             meaning = self._slots.at(slot)
             if meaning is not None:
-                self._note(meaning.request, rank, is_first=not self._is_pending(slot, rank))
-
-
-def _not_with_join(request: Request, joined: Mapping[int, None]) -> str:
-    return (
-        f"{request.kind.name.lower()} is not supported with Join at this time: "
-        f"{describe_ranks(list(joined))} joined"
-    )
+                self._note(meaning.request, rank, is_first=not self._pending.elsewhere(slot, rank))

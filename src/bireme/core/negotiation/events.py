@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from bireme.core.negotiation.messages import Report, Verdict
 
-__all__ = ("Action", "Departed", "Event", "Noted", "Reported", "Send", "Ticked", "Warn")
+__all__ = ("Absorbed", "Action", "Departed", "Event", "Noted", "Reported", "Send", "Ticked", "Warn")
 
 
 class Reported(NamedTuple):
@@ -21,11 +21,22 @@ class Departed(NamedTuple):
     reason: str
 
 
+class Absorbed(NamedTuple):
+    """The board has been frozen, before anything else happens."""
+
+    epoch: int
+    """The verdict that opened it."""
+    posted: list[int]
+    """By rank: slots that it had posted, and that did not run."""
+    ran: int
+    """Slots that ran since it was opened."""
+
+
 class Ticked(NamedTuple):
     """Time has passed."""
 
 
-Event = Reported | Departed | Ticked
+Event = Reported | Departed | Ticked | Absorbed
 
 
 class Send(NamedTuple):

@@ -16,6 +16,7 @@ from bireme.core.negotiation.messages import (
     Forget,
     Key,
     Learned,
+    Opened,
     Report,
     Request,
     Run,
@@ -85,10 +86,19 @@ class Member(Generic[Ticket]):
 
     Args:
         threshold_bytes: See `fusion.fuse`; the same on all ranks.
+        board_slots: Slots from here on are not posted on a board.
+
+    Attributes:
+        epoch: The verdict that opened the board, if nothing has come since; else 0.
+        posted: Slots that are posted and have not run.
     """
 
-    def __init__(self, threshold_bytes: int) -> None:
+    def __init__(self, threshold_bytes: int, board_slots: int = 0) -> None:
         self._threshold_bytes = threshold_bytes
+        self._board_slots = board_slots
+        self._off_board = 0
+        self.epoch = 0
+        self.posted = 0
         self._seen = 0
         self._hits = 0
         self._requests: list[Request] = []
@@ -105,6 +115,23 @@ class Member(Generic[Ticket]):
     def has_news(self) -> bool:
         """Whether `report` has something to say."""
         return self._hits != 0 or bool(self._requests)
+
+    @property
+    def postable(self) -> int:
+        """What there is to report, if all of it can be posted on the board instead; else 0."""
+        if not self.epoch or self._requests or self._hits & self._off_board:
+            return 0
+        return self._hits
+
+    def has_posted(self) -> None:
+        """Note that what was `postable` is on the board."""
+        self.posted |= self._hits
+        self._hits = 0
+
+    def run(self, mask: int) -> Execute:
+        """Return what to do for slots that the board says run; after those before."""
+        self.posted &= ~mask
+        return Execute(self._plan(packed(mask)))
 
     def signature_of(self, key: Key) -> Hashable:
         """Return the signature with which an operation is known to all ranks, or None."""
@@ -173,6 +200,8 @@ class Member(Generic[Ticket]):
             RemoteProtocolError: The verdict runs a slot that stands for nothing.
         """
         self._seen = verdict.number
+        # The coordinator has taken down what was posted before it said anything.
+        self.epoch = self.posted = 0
         orders: list[Order] = []
         for item in verdict.items:
             if isinstance(item, Run):
@@ -187,6 +216,8 @@ class Member(Generic[Ticket]):
                 )
             elif isinstance(item, Settled):
                 orders.append(Settle(item.request, item.value))
+            elif isinstance(item, Opened):
+                self.epoch = verdict.number
             else:
                 orders.append(_stop(item))
         return orders
@@ -211,12 +242,15 @@ class Member(Generic[Ticket]):
         planned = Planned(item.request, item.sizes, elements_of(item.request))
         entry = _Entry(1 << item.slot, signature, key, planned)
         self._known[key] = self._slots[item.slot] = entry
+        if key[0] or item.slot >= self._board_slots:
+            self._off_board |= entry.bit
 
     def _forget(self, slot: int) -> None:
         entry = self._slots.pop(slot, None)
         self._plans.clear()
         if entry is None:
             return
+        self._off_board &= ~entry.bit
         del self._known[entry.key]
         if self._hits & entry.bit:
             # Submitted and not reported yet, so it is reported by its name.

@@ -18,6 +18,7 @@ __all__ = (
     "Key",
     "Kind",
     "Learned",
+    "Opened",
     "Report",
     "Request",
     "Run",
@@ -147,7 +148,11 @@ class Ended(msgspec.Struct, array_like=True, tag=5, forbid_unknown_fields=True):
     message: str
 
 
-Item = Learned | Forget | Run | Failed | Settled | Ended
+class Opened(msgspec.Struct, array_like=True, tag=6, forbid_unknown_fields=True):
+    """From this verdict on slots may be posted on the board instead of being reported."""
+
+
+Item = Learned | Forget | Run | Failed | Settled | Ended | Opened
 
 
 class Verdict(msgspec.Struct, array_like=True, forbid_unknown_fields=True):

@@ -26,6 +26,11 @@ class Outbox:
         """Number of the verdict that the items put now belong to."""
         return self._number + 1
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether `flush` would return nothing."""
+        return not self._items
+
     def put(self, ranks: Iterable[int], item: Item) -> None:
         """Tell ``ranks`` about ``item``, after what they were told before."""
         items = self._items

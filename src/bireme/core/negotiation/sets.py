@@ -28,6 +28,20 @@ class ProcessSet:
     doomed: dict[str, Doom] = field(default_factory=dict)
     """Groups that failed in part, by their names."""
 
+    def doom(self, name: str, message: str, num_left: int) -> None:
+        """Note that so many members of a group are still to fail, for this reason."""
+        if num_left > 0:
+            self.doomed[name] = Doom(message, num_left)
+        else:
+            self.doomed.pop(name, None)
+
+    def doom_of(self, request: Request, message: str) -> None:
+        """Note that a member of a group, or an operation of no group, failed."""
+        if request.group:
+            doom = self.doomed.get(request.group)
+            left = doom.num_left if doom is not None else request.group_size
+            self.doom(request.group, message, left - 1)
+
 
 @dataclass(slots=True, eq=False)
 class Tally:
