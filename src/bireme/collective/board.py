@@ -114,8 +114,8 @@ class Board:
             False, and nothing is posted, if the board is frozen, or open for another epoch.
         """
         head, masks = self._head, self._masks
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
         try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
             if self._counts[_EPOCH] != epoch:
                 return False
             posted = [int.from_bytes(head[where], "little") for where in masks]
@@ -169,8 +169,8 @@ class Board:
 
     def freeze(self) -> None:
         """Take no more posts; everybody who sleeps at the board looks for news elsewhere."""
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
         try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
             was_open = self._counts[_EPOCH]
             if was_open:
                 self._counts[_EPOCH] = 0
@@ -190,9 +190,11 @@ class Board:
 
     def open(self, epoch: int) -> None:
         """Take posts of ranks that know of this epoch; rank 0 calls this, before it tells them."""
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        self._counts[_EPOCH] = epoch
-        fcntl.flock(self._lock, fcntl.LOCK_UN)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            self._counts[_EPOCH] = epoch
+        finally:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def wait(self, bell: int, limit_s: float | None = None) -> None:
         """Sleep until `bell` is not ``bell`` any more, or `PATIENCE_S` or the limit are over."""
@@ -207,9 +209,11 @@ class Board:
     def wake(self) -> None:
         """Make this rank's `wait`, or its next one with the bell of before, return."""
         word = self._bells[self._rank]
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        self._words[word] = (self._words[word] + 1) & 0xFFFFFFFF
-        fcntl.flock(self._lock, fcntl.LOCK_UN)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            self._words[word] = (self._words[word] + 1) & 0xFFFFFFFF
+        finally:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
         self._futex.wake(self._addresses[self._rank])
 
     def _order_memory(self) -> None:

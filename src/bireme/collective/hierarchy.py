@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -51,6 +52,12 @@ class Notes:
                 reason: str = self._store.get(_KEY).decode()
                 return reason
         return ""
+
+    def await_reason(self, limit_s: float) -> str:
+        """Return the reason as soon as there is one; empty if there is none within the limit."""
+        with suppress(RuntimeError):
+            self._store.wait([_KEY], timedelta(seconds=limit_s))
+        return self.read()
 
     def write(self, reason: str) -> None:
         """Leave a reason, unless somebody was first."""
@@ -267,12 +274,7 @@ class Hierarchy:
 
     def _note(self) -> str:
         """Return what another machine has said of a lost rank, if it says so soon."""
-        limit_s = time.monotonic() + _NOTE_S
-        while time.monotonic() < limit_s:
-            if self.notes.read():
-                return self.notes.read()
-            time.sleep(0.02)
-        return ""
+        return self.notes.await_reason(_NOTE_S)
 
     def give_up(self, reason: str) -> None:
         """See `Exchange`."""

@@ -47,7 +47,12 @@ def start(
     mine = settings or CollectiveSettings()
     channel, notice = meet(topology, store, mine.start_timeout_s, msgspec.msgpack.encode(mine))
     agreed = msgspec.msgpack.decode(notice, type=CollectiveSettings)
-    return Engine(topology, channel, store, agreed, _board(topology, store, agreed))
+    try:
+        board = _board(topology, store, agreed)
+    except BaseException:
+        channel.close()
+        raise
+    return Engine(topology, channel, store, agreed, board)
 
 
 def _board(topology: Topology, store: Any, settings: CollectiveSettings) -> Board | None:
