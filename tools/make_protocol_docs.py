@@ -134,9 +134,13 @@ def takers() -> dict[type[Message], list[str]]:
         "S": {
             *member._receivers,
             *(m.Push, m.JointPush, m.Pull, m.PullRows, m.Init, m.Command, m.Rounds),
-            *(m.Attach, m.Leave, m.StatusRequest),
+            *(m.Attach, m.Leave, m.StatusRequest, m.Probe, m.Ping, m.Pong),
         },
-        "W": {*member._receivers, *worker._receivers, m.Attached, m.LeaveAck},
+        "W": {
+            *member._receivers,
+            *worker._receivers,
+            *(m.Attached, m.LeaveAck, m.Probe, m.Pong),
+        },
         "R": {*relay._from_workers, *relay._from_servers, m.Attach, m.Leave, m.StatusRequest},
     }
     for role, messages in tables.items():
@@ -202,6 +206,7 @@ def part_table() -> str:
         *(m.NodeInfo, m.Lost, m.JobConfig, m.KeyDecl, m.KeyPlacement, m.SlotPlacement),
         *(
             TableSpec,
+            m.Target,
             m.InitEntry,
             m.PushEntry,
             m.SlotRound,

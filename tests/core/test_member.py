@@ -1,9 +1,12 @@
+import msgspec
 import pytest
 from tests.core.nodes import identity, infos, of, sent, start
 
-from bireme.core.actions import Connect
+from bireme.core.actions import Connect, Pace, Send
+from bireme.core.events import Linked
+from bireme.core.events import Lost as LinkLost
 from bireme.core.member import RECONNECT_S, RETRY_S, Member
-from bireme.types.nodes import SCHEDULER, Role, worker
+from bireme.types.nodes import SCHEDULER, Role, server, worker
 from bireme.wire.messages import (
     DeathPolicy,
     Heartbeat,
@@ -11,7 +14,10 @@ from bireme.wire.messages import (
     Join,
     Joined,
     Lost,
+    Probe,
+    Probed,
     Refused,
+    Target,
     ViewChange,
 )
 
@@ -103,3 +109,34 @@ def test_refused_is_the_end(member):
     member.received(Refused("W[0] is alive: process 7 on b"), 0.0)
     assert "process 7" in member.ended.text
     assert member.ended.exit_code == 1
+
+
+def start_at(link_mbps):
+    message = start(2, 1)
+    nodes = tuple(msgspec.structs.replace(each, link_mbps=link_mbps) for each in message.nodes)
+    return msgspec.structs.replace(message, nodes=nodes)
+
+
+def test_a_speed_that_was_measured_is_told_to_the_shell(member):
+    member.received(Joined(worker(0), 3, 0.25, 5.0), 0.0)
+    assert of(member.received(start_at(8.0), 0.0), Pace) == [Pace(1e6)]
+
+
+def test_a_speed_that_was_stated_is_known_to_the_shell():
+    member = Member(msgspec.structs.replace(identity(Role.WORKER, 0), link_mbps=8.0))
+    member.start(0.0)
+    member.linked(1, 0.0)
+    member.received(Joined(worker(0), 3, 0.25, 5.0), 0.0)
+    assert not of(member.received(start_at(8.0), 0.0), Pace)
+
+
+def test_it_measures_when_asked_and_answers_the_scheduler(member):
+    member.received(Joined(worker(0), 3, 0.25, 5.0), 0.0)
+    target = Target(server(0), ("tcp://a",))
+    assert member.received(Probe(1, 0.0, 0, (target,)), 0.0) == [
+        Connect(target.node, target.addresses)
+    ]
+    (fill,) = member.probing(Linked(9, server(0)), 0.0)
+    assert fill.link == 9
+    actions = member.probing(LinkLost(9, "reset"), 0.1)
+    assert actions == [Send(1, Probed(1, 0.0, 0.0, (server(0),)))]

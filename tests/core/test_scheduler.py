@@ -43,6 +43,7 @@ def join(role, rank, pid=None, hint=0, workers=3):
 
 
 def forming(policy=DeathPolicy.ABORT, **config):
+    config = {"link_probe": False} | config
     core = SchedulerCore(JobConfig(3, 1, 3, death_policy=policy, **config), host="host-h")
     core.start(0.0)
     return core

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bireme.core.sites import server_weights, with_frames
+from bireme.core.sites import server_weights, ways, with_frames
 from bireme.types.nodes import SCHEDULER, server, worker
 from bireme.wire.messages import JobConfig, NodeInfo
 
@@ -65,3 +65,15 @@ def test_frames_are_whole_slices_where_no_link_is_stated_or_none_is_used():
 
 def test_smaller_slices_that_were_asked_for_travel_in_bundles_that_follow_the_link():
     assert frames(job("ab", "c", {"a": 50}), 4096) == (4096, 32768)
+
+
+def test_what_is_known_of_each_link_is_told():
+    nodes = job("ab", "bc", {"a": 100, "b": 50.4})
+    found = ways(nodes, {"b"}, [0.25, 0.75])
+    assert [tuple(each) for each in found] == [
+        ("a", 100, "stated", 0.0),
+        ("b", 50.4, "measured", 0.25),
+        ("c", 0.0, "unknown", 0.75),
+    ]
+    assert str(found[1]) == "the link of b is 50 Mbit/s (measured); servers there hold 25%"
+    assert "unknown speed" in str(found[2])

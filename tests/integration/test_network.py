@@ -54,6 +54,23 @@ def test_links_carry_what_the_shares_say():
 
 
 @pytest.mark.timeout(300)
+def test_shares_follow_links_that_nobody_stated():
+    with netns.cluster([200.0, 50.0, 200.0, 50.0], mtu=9000) as net:
+        script = ROOT / "benchmarks" / "bireme_dist.py"
+        with net_job.bireme_job(net.hosts, net.hosts, script, stated=False) as job:
+            job.ask("prepare", name="a", sizes=[SIZE], seed=1)
+            job.ask("pushpull", name="a", rounds=1)
+            start = net.counts()
+            job.ask("pushpull", name="a", rounds=4)
+            passed = [new.since(old) for old, new in zip(start, net.counts(), strict=True)]
+    fast, slow = (max(max(each) for each in some) for some in (passed[::2], passed[1::2]))
+    # The servers on the fast links hold all: 2 of each byte cross those, one crosses the slow ones.
+    # With equal shares it would be 1.5 on each.
+    assert slow < 1.25 * 4 * SIZE_BYTES
+    assert fast < 2.2 * 4 * SIZE_BYTES
+
+
+@pytest.mark.timeout(300)
 def test_links_carry_each_byte_once_however_many_workers_a_machine_has():
     script = ROOT / "benchmarks" / "bireme_dist.py"
     passed, digests = {}, {}

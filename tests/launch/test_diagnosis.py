@@ -118,3 +118,14 @@ def test_tables_are_counted_over_all_servers():
     }
     lines = describe_job(scheduler, servers, {})
     assert "table 'user': 21 rows in 1.0 MB, 10 to 11 on a server, 4 evicted" in lines
+
+
+def test_links_and_what_shares_follow_are_told():
+    speeds = [["leda", 50.4, "measured", 0.25], ["castor", 0.0, "unknown", 0.75]]
+    lines = describe_job(scheduler(speeds=speeds), {"S[0]": server()}, {})
+    assert lines[4:6] == [
+        "link of leda: 50 Mbit/s, measured; servers there hold 25% of all bytes",
+        "link of castor: speed unknown; servers there hold 75% of all bytes",
+    ]
+    # One machine has no links to speak of.
+    assert len(describe_job(scheduler(speeds=speeds[:1]), {"S[0]": server()}, {})) == 5

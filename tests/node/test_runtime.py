@@ -16,7 +16,8 @@ from bireme.transport.tcp import SocketTransport
 from bireme.types.nodes import SCHEDULER
 from bireme.wire.codec import encode
 from bireme.wire.header import write_header
-from bireme.wire.messages import CommandDone, Heartbeat, Leave
+from bireme.wire.messages import CommandDone, Heartbeat, Leave, Ping
+from bireme.wire.probe import MOST_PING_BYTES
 
 ADDRESS = "inproc://scheduler"
 
@@ -245,3 +246,27 @@ def test_the_log_names_the_node(caplog):
     with InprocTransport(InprocHub()) as here, caplog.at_level("WARNING", "bireme.node"):
         Side(here, act.Log("warning", "slow")).runtime.start()
     assert caplog.messages == ["test slow"]
+
+
+def test_a_link_is_filled_with_as_many_bytes_as_the_message_says(pair):
+    client, server = pair
+    link = next(event.link for event in client.core.events if type(event) is ev.Linked)
+    sizes = []
+    server.core.replies[ev.Received] = lambda event: sizes.append(len(event.payload.payload)) or []
+    client.core.replies[ev.Tick] = lambda _: [
+        act.Fill(link, Ping(1, MOST_PING_BYTES)),
+        act.Fill(99, Ping(2, 8)),
+    ]
+    client.tick()
+    assert server.until(ev.Received, client).message == Ping(1, MOST_PING_BYTES)
+    assert sizes == [MOST_PING_BYTES]
+
+
+def test_the_speed_of_the_link_reaches_the_transport_and_whoever_asked(pair, monkeypatch):
+    client, _ = pair
+    told = []
+    monkeypatch.setattr(InprocTransport, "pace", lambda _self, speed: told.append(speed))
+    client.runtime.paced = told.append
+    client.core.replies[ev.Tick] = lambda _: [act.Pace(1e6)]
+    client.tick()
+    assert told == [1e6, 1e6]

@@ -9,7 +9,14 @@ import pytest
 
 from bireme.errors import AuthError, ConfigError
 from bireme.transport.address import Address, parse_address
-from bireme.transport.endpoints import bind, check_same_user, resolve, start_connecting, tune
+from bireme.transport.endpoints import (
+    bind,
+    check_same_user,
+    resolve,
+    retune,
+    start_connecting,
+    tune,
+)
 
 
 def listen(text: str):
@@ -101,3 +108,14 @@ def test_a_name_may_have_several_endpoints() -> None:
     families = {family for family, _ in resolve(Address("tcp", "localhost", 80))}
     assert families <= {socket.AF_INET, socket.AF_INET6}
     assert families
+
+
+def test_a_connection_learns_later_that_its_link_is_slow() -> None:
+    listener, bound, _ = listen("tcp://127.0.0.1:0")
+    with listener, socket.create_connection((bound.name, bound.port)) as client:
+        tune(client)
+        retune(client.fileno(), 50e6 / 8)
+        assert client.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) < 1 << 18
+        client.sendall(b"still open")
+    with pytest.raises(OSError, match="descriptor"):
+        retune(-1, 50e6 / 8)

@@ -23,6 +23,7 @@ def test_one_wrapper_stands_for_one_link() -> None:
     opened, arrived = server.poll(0)
     assert isinstance(arrived, Arrived)
     assert (opened.link, asked, target) == (arrived.link, [arrived.link], b"abc")
+    client.pace(1e6)
     assert client.links() == [link]
     link.close()
     (closed,) = client.poll(0)

@@ -122,6 +122,10 @@ SAMPLES: dict[str, m.Message] = {
         19, 3, 0, 1, 2, (0.5,), False, True, False, 7, 9, (m.PushEntry(3, 0, 1, 4, "fp16"),)
     ),
     "Declined": m.Declined(16, "its round is under way without it"),
+    "Probe": m.Probe(3, 0.25, 1 << 20, (m.Target(server(0), ("tcp://10.0.0.8:4001",)),)),
+    "Probed": m.Probed(3, 6.25e6, 0.001, (server(1),)),
+    "Ping": m.Ping(7, 64),
+    "Pong": m.Pong(7, 64),
 }
 
 NODES: tuple[NodeId, ...] = (worker(0), worker(12), server(3), NodeId(Role.SCHEDULER, 0))

@@ -36,7 +36,9 @@ def _integers(info):
 
 def _floats(info):
     low = info.ge if info.ge is not None else info.gt
-    return st.floats(low, exclude_min=info.gt is not None, allow_nan=False, allow_infinity=False)
+    return st.floats(
+        low, info.le, exclude_min=info.gt is not None, allow_nan=False, allow_infinity=False
+    )
 
 
 _STRATEGIES = {

@@ -22,9 +22,11 @@ __all__ = (
     "Deliver",
     "EndJob",
     "Fail",
+    "Fill",
     "Hold",
     "Log",
     "OpenRelay",
+    "Pace",
     "Release",
     "Send",
 )
@@ -59,6 +61,23 @@ class Send(msgspec.Struct, frozen=True, gc=False):
 
     priority: int = 0
     """Higher goes first among what is queued for this link."""
+
+
+class Fill(msgspec.Struct, frozen=True, gc=False):
+    """Send a message with as many bytes of no meaning as its ``payload_size`` says."""
+
+    link: int
+    """The link."""
+
+    message: Message
+    """What to send."""
+
+
+class Pace(msgspec.Struct, frozen=True, gc=False):
+    """This machine's link is known to be so fast; from now on what is sent should follow that."""
+
+    bytes_per_s: float
+    """Each way, > 0."""
 
 
 class OpenRelay(msgspec.Struct, frozen=True):
@@ -172,5 +191,17 @@ class Log(msgspec.Struct, frozen=True, gc=False):
 
 
 Action: TypeAlias = (
-    Connect | OpenRelay | Send | Close | Hold | Release | Deliver | Complete | Fail | EndJob | Log
+    Connect
+    | OpenRelay
+    | Pace
+    | Send
+    | Fill
+    | Close
+    | Hold
+    | Release
+    | Deliver
+    | Complete
+    | Fail
+    | EndJob
+    | Log
 )

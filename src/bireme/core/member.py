@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from bireme.core.actions import Action, Connect, EndJob, Log, Send
+from bireme.core.actions import Action, Connect, EndJob, Log, Pace, Send
+from bireme.core.events import Event
+from bireme.core.prober import Prober
 from bireme.types.choices import DeathPolicy
 from bireme.types.nodes import SCHEDULER, NodeId, Role
 from bireme.wire.messages import (
@@ -20,6 +22,7 @@ from bireme.wire.messages import (
     Joined,
     Message,
     NodeInfo,
+    Probe,
     Refused,
     Shutdown,
     Start,
@@ -36,6 +39,8 @@ RETRY_S = 0.2
 
 RECONNECT_S = 1.0
 """How long a lost link to the scheduler may take to come back before the job is given up."""
+
+_BYTES_PER_MBIT = 1e6 / 8
 
 _JOIN_RESEND_S = 0.1
 """Often, because a node whose link broke has only a moment to come back."""
@@ -93,6 +98,8 @@ class Member:
         self.leaving = False
         """The node is about to leave; that the scheduler is gone is no failure then."""
         self.ended: EndJob | None = None
+        self.prober = Prober()
+        """Whom events go to that it says concern it."""
         self._began_s = 0.0
         self._heard_s = 0.0
         self._reconnect_by_s: float | None = None
@@ -166,8 +173,20 @@ class Member:
     def received(self, message: Message, now_s: float) -> list[Action] | None:
         """Take a message of the scheduler; ``None`` when it is not about membership."""
         self._heard_s = now_s
+        if type(message) is Probe:
+            return self._answered(self.prober.begin(message, now_s))
         receiver = self._receivers.get(type(message))
         return None if receiver is None else receiver(message)
+
+    def probing(self, event: Event, now_s: float) -> list[Action]:
+        """Take an event that concerns ``prober``."""
+        return self._answered(self.prober.handle(event, now_s))
+
+    def _answered(self, actions: list[Action]) -> list[Action]:
+        outcome, self.prober.outcome = self.prober.outcome, None
+        if outcome is not None and self.link is not None:
+            actions.append(Send(self.link, outcome))
+        return actions
 
     def tick(self, now_s: float) -> list[Action]:
         """Send what is due and look at the limits."""
@@ -185,6 +204,8 @@ class Member:
                 1, f"{self._scheduler()} has been silent for {now_s - self._heard_s:.1f} s"
             )
         actions: list[Action] = []
+        if self.prober.due_s is not None:
+            actions = self._answered(self.prober.tick(now_s))
         if self._retry_at_s is not None and now_s >= self._retry_at_s:
             self._retry_at_s = None
             actions.append(Connect(SCHEDULER, ()))
@@ -202,6 +223,7 @@ class Member:
         due_s = self._beat_at_s
         if self.started is None:
             due_s = _earlier(due_s, self._began_s + self.identity.start_timeout_s)
+            due_s = _earlier(due_s, self.prober.due_s)
         elif self.link is not None:
             due_s = _earlier(due_s, self._heard_s + self._silence_s)
         if self._retry_at_s is not None or self._reconnect_by_s is not None:
@@ -249,7 +271,15 @@ class Member:
         if self.started is None and self.node is not None:
             self.started = message
             self._set_view(message.view, message.nodes)
+            return self.prober.close() + self._paced(self.nodes[self.node].link_mbps)
         return []
+
+    def _paced(self, link_mbps: float) -> list[Action]:
+        """Say how fast this machine's link is, if that was not known here."""
+        if not link_mbps or self.identity.link_mbps:
+            return []
+        text = f"the link of {self.identity.host} carries {link_mbps:.0f} Mbit/s, as measured"
+        return [Log("info", text), Pace(link_mbps * _BYTES_PER_MBIT)]
 
     def _view_change(self, message: ViewChange) -> list[Action]:
         if self.started is None or message.view < self.view:

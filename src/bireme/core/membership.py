@@ -5,12 +5,15 @@ Owned by :class:`~bireme.core.scheduler.SchedulerCore`, which tells it what the 
 
 from enum import StrEnum
 
+import msgspec
+
 from bireme.core.actions import Action, Close, EndJob, Log, Send
 from bireme.core.barriers import Barriers
 from bireme.core.keys import KeyRegistry
 from bireme.core.neighbours import relayed_hosts
 from bireme.core.roster import Roster, Seat
-from bireme.core.sites import server_weights, with_frames
+from bireme.core.sites import Way, server_weights, ways, with_frames
+from bireme.core.survey import Survey, is_worthwhile
 from bireme.types.choices import DeathPolicy
 from bireme.types.nodes import NodeId, Role
 from bireme.wire.messages import (
@@ -21,6 +24,7 @@ from bireme.wire.messages import (
     Lost,
     Message,
     NodeInfo,
+    Probed,
     Shutdown,
     Start,
     ViewChange,
@@ -71,6 +75,12 @@ class Membership:
         self.vacant_since_s: dict[NodeId, float] = {}
         self.gather_s: float | None = None
         self.ending_s = 0.0
+        self.survey: Survey | None = None
+        """While links are measured, between the last one's coming and the beginning."""
+        self.last_probe = 0
+        self.speeds: dict[str, float] = {}
+        """Of links that were measured, in Mbit/s, by machine."""
+        self.ways: tuple[Way, ...] = ()
 
     def start(self, now_s: float) -> None:
         """Begin: the limit for forming the job runs from here."""
@@ -84,6 +94,8 @@ class Membership:
         due = [self.sweep_s, *(limit_s for limit_s, _ in self.grace.values())]
         if self.phase is Phase.FORMING:
             due.append(self.began_s + self.config.start_timeout_s)
+            if self.survey is not None:
+                due.append(self.survey.due_s)
         if self.gather_s is not None:
             due.append(self.gather_s)
         if self.phase is Phase.ENDING:
@@ -94,6 +106,8 @@ class Membership:
     def tick(self, now_s: float) -> None:
         """Look at every limit."""
         config = self.config
+        if self.survey is not None:
+            self._go_on(now_s)
         if self.phase is Phase.FORMING and now_s >= self.began_s + config.start_timeout_s:
             missing = ", ".join(str(node) for node in self.roster.missing())
             text = f"the job did not form within {config.start_timeout_s:g} s: {missing} missing"
@@ -109,15 +123,53 @@ class Membership:
                 if self.phase is Phase.RUNNING:
                     self.broadcast(self.view_message(()))
 
-    def form(self, now_s: float) -> None:
-        """Everyone has come: give the last ranks, and begin."""
+    def complete(self, now_s: float) -> None:
+        """Everyone has come: give the last ranks, measure links if that is of use, and begin."""
         for info in self.roster.rank_the_rest(now_s):
             self.welcome(info)
         infos = self.roster.infos()
+        if not is_worthwhile(infos, self.config):
+            self.form(now_s)
+        elif self.survey is None or self.survey.infos != infos:
+            self.survey = Survey(infos, self.last_probe, now_s)
+            self._go_on(now_s)
+
+    def probed(self, node: NodeId, message: Probed, now_s: float) -> None:
+        """Take what a node has found out about links."""
+        if self.survey is not None:
+            self.survey.take(node, message, now_s)
+            self._go_on(now_s)
+
+    def _go_on(self, now_s: float) -> None:
+        """Ask for what is to be measured next, or begin."""
+        survey = self.survey
+        assert survey is not None
+        self.last_probe = survey.number
+        if survey.infos != self.roster.infos():
+            # Somebody died, and whoever comes in its place lets it begin anew.
+            self.survey = None
+            return
+        survey.tick(now_s)
+        self.last_probe = survey.number
+        messages, survey.messages = survey.messages, []
+        for node, message in messages:
+            self.send_to(node, message)
+        if survey.done or now_s >= self.began_s + self.config.start_timeout_s:
+            self.survey = None
+            self.speeds = survey.speeds()
+            self.actions += survey.notes
+            self.form(now_s)
+
+    def form(self, now_s: float) -> None:
+        """Settle who holds how much, and begin."""
+        for seat in self.roster.seats.values():
+            self._tell_speed(seat)
+        infos = self.roster.infos()
         self.config = with_frames(self.config, infos)
-        self.keys = KeyRegistry(
-            server_weights(infos, relayed_hosts(infos, self.config)), self.config.slice_bytes
-        )
+        weights = server_weights(infos, relayed_hosts(infos, self.config))
+        self.keys = KeyRegistry(weights, self.config.slice_bytes)
+        self.ways = ways(infos, self.speeds, weights)
+        self.actions += [Log("info", str(way)) for way in self.ways if len(self.ways) > 1]
         self.phase = Phase.RUNNING
         self.view, self.view_s = 1, now_s
         self.broadcast(self.start_message(replacement=False))
@@ -125,11 +177,23 @@ class Membership:
 
     def replaced(self, info: NodeInfo, now_s: float) -> None:
         """Tell everyone of the process that has taken a dead one's rank."""
+        self._tell_speed(self.roster.seats[info.node])
+        info = self.roster.seats[info.node].info
         self.vacant_since_s.pop(info.node, None)
         self.new_view(now_s)
         self.send_to(info.node, self.start_message(replacement=True))
         self.broadcast(self.view_message((info,)))
         self.actions.append(Log("info", f"{info.node} is replaced by a process on {info.host}"))
+
+    def _tell_speed(self, seat: Seat) -> None:
+        """Note the speed that was measured where nobody stated one."""
+        speed = self.speeds.get(seat.info.host)
+        if speed is not None and not seat.info.link_mbps:
+            seat.info = msgspec.structs.replace(seat.info, link_mbps=speed)
+
+    def report_of_links(self) -> list[object]:
+        """Return the machines' links as plain data: name, Mbit/s, whence known, share of bytes."""
+        return [[way.host, way.mbps, way.source, way.share] for way in self.ways]
 
     def start_message(self, *, replacement: bool) -> Start:
         """Return what a member needs to know at first."""

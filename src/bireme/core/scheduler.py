@@ -27,6 +27,7 @@ from bireme.wire.messages import (
     Leave,
     LeaveAck,
     Message,
+    Probed,
     Refused,
     Shutdown,
     Status,
@@ -67,6 +68,7 @@ class SchedulerCore:
             Barrier: self._barrier,
             Declare: self._declare,
             Leave: self._leave,
+            Probed: self._probed,
         }
 
     @property
@@ -154,7 +156,7 @@ class SchedulerCore:
             if running and info.incarnation > newest:
                 self._job.replaced(info, now_s)
         if not running and roster.complete and not roster.missing():
-            self._job.form(now_s)
+            self._job.complete(now_s)
 
     def _make_room(self, join: Join, now_s: float) -> None:
         """A new process that comes for a rank whose link is down shows that its holder is dead."""
@@ -257,6 +259,9 @@ class SchedulerCore:
         else:
             self._job.send(link, Declared(message.request, placements))
 
+    def _probed(self, link: int, node: NodeId, message: Probed, now_s: float) -> None:
+        self._job.probed(node, message, now_s)
+
     def _leave(self, link: int, node: NodeId, message: Leave, now_s: float) -> None:
         seat = self._job.roster.seats.get(node)
         if seat is not None and message.reason:
@@ -296,6 +301,7 @@ class SchedulerCore:
             "left": [str(node) for node in sorted(roster.left)],
             "barriers": self._job.barriers.report(roster.awaited(), now_s),
             "peers": [[link, str(node)] for link, node in roster.by_link.items()],
+            "speeds": self._job.report_of_links(),
             "num_keys": 0 if self._job.keys is None else len(self._job.keys),
             "keys": [] if self._job.keys is None else self._job.keys.report(_REPORTED_KEYS),
         }

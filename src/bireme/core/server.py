@@ -7,7 +7,7 @@ that cannot be served is answered with a ``Fault``; no message makes a server fa
 from typing import cast
 
 from bireme.consistency.base import mask_of
-from bireme.core.actions import Action, Close, Log, Send
+from bireme.core.actions import Action, Close, Fill, Log, Send
 from bireme.core.commands import CommandLog
 from bireme.core.defects import describe_defect, refusal_of
 from bireme.core.events import ConnectFailed, Event, Linked, Lost, Received
@@ -30,6 +30,8 @@ from bireme.wire.messages import (
     JointPush,
     Leave,
     Message,
+    Ping,
+    Pong,
     Pull,
     PullRows,
     Push,
@@ -44,6 +46,8 @@ _OfAView = Push | JointPush | Pull | PullRows | Init | Command | Rounds
 _OF_A_VIEW: frozenset[type[Message]] = frozenset(
     {Push, JointPush, Pull, PullRows, Init, Command, Rounds}
 )
+_FROM_ANYBODY: frozenset[type[Message]] = frozenset({Attach, StatusRequest, Ping})
+"""What is answered on a link that has not been attached."""
 
 
 class ServerCore:
@@ -108,7 +112,9 @@ class ServerCore:
             return []
         if type(event) is Received:
             return self._received(event, now_s)
-        if type(event) is Linked:
+        if self._member.prober.concerns(event):
+            actions = self._member.probing(event, now_s)
+        elif type(event) is Linked:
             actions = self._member.linked(event.link, now_s)
         elif type(event) is ConnectFailed:
             actions = self._member.connect_failed(event.reason, now_s)
@@ -205,7 +211,9 @@ class ServerCore:
                 if self._member.view != self._view:
                     self._take_view()
                 return actions
-        elif type(message) is not Attach and type(message) is not StatusRequest:
+        elif type(message) is Pong:
+            return self._member.probing(event, now_s) if self._member.prober.concerns(event) else []
+        elif type(message) not in _FROM_ANYBODY:
             self._replies.fault(
                 link, None, StateError("the first message on a link to a server is Attach")
             )
@@ -219,6 +227,8 @@ class ServerCore:
             report |= self._shelf.report(now_s)
             report["peers"] = self._linked_peers()
             self._replies.add(Send(link, Status(message.request, report)))
+        elif type(message) is Ping:
+            self._replies.add(Fill(link, Pong(message.number, message.size_bytes)))
         elif type(message) is Attach:
             self._attach(link, message)
         elif type(message) is Leave:

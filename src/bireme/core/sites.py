@@ -4,8 +4,9 @@ Called by :mod:`bireme.core.scheduler` when the job is complete.
 """
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import fmean
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,7 +14,7 @@ from bireme.placement.links import Site, frame_bytes, spread
 from bireme.types.nodes import Role
 from bireme.wire.messages import JobConfig, NodeInfo
 
-__all__ = ("server_weights", "with_frames")
+__all__ = ("Way", "server_weights", "ways", "with_frames")
 
 _BYTES_PER_MBIT = 1e6 / 8
 
@@ -45,10 +46,47 @@ def server_weights(
     return [shares[info.host] / counts[info.host] for info in servers]
 
 
+class Way(NamedTuple):
+    """What is known of a machine's link, and what its servers hold."""
+
+    host: str
+    mbps: float
+    """0 where it is not known: it is fast, or could not be measured."""
+    source: str
+    """``stated``, ``measured`` or ``unknown``."""
+    share: float
+    """Part of all bytes."""
+
+    def __str__(self) -> str:
+        speed = f"{self.mbps:.0f} Mbit/s ({self.source})" if self.mbps else "of unknown speed"
+        return f"the link of {self.host} is {speed}; servers there hold {self.share:.0%}"
+
+
+def ways(
+    nodes: Iterable[NodeInfo], measured: Collection[str] | Mapping[str, float], weights: list[float]
+) -> tuple[Way, ...]:
+    """Return what is known of every machine's link, for people.
+
+    Args:
+        nodes: Who takes part, with the speeds that count.
+        measured: Machines whose speed was measured.
+        weights: Each server's, by rank.
+    """
+    total = math.fsum(weights)
+    found = []
+    for host, group in _by_host(nodes).items():
+        ranks = [info.node.rank for info in group if info.node.role is Role.SERVER]
+        mbps = _speed(group)
+        known = "measured" if host in measured else "stated"
+        share = math.fsum(weights[rank] for rank in ranks) / total
+        found.append(Way(host, mbps, known if mbps else "unknown", share))
+    return tuple(found)
+
+
 def with_frames(config: JobConfig, nodes: Iterable[NodeInfo]) -> JobConfig:
     """Return the job's configuration with smaller slices and bundles where links are slow.
 
-    Only links whose speed was stated count, and only in a job of several machines.
+    Only links whose speed is known count, and only in a job of several machines.
     """
     most = _frame_bytes(nodes, max(config.slice_bytes, config.bundle_bytes))
     return msgspec.structs.replace(

@@ -44,7 +44,7 @@ from bireme.core.requests import (
 )
 from bireme.errors import BiremeError, ConfigError, JobAborted, StateError, UnknownKeyError
 from bireme.types.nodes import NodeId, Role
-from bireme.wire.messages import Attach, Attached, Joined, LeaveAck, Rows, Start, Value
+from bireme.wire.messages import Attach, Attached, Joined, LeaveAck, Pong, Rows, Start, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -105,6 +105,11 @@ class WorkerCore:
     def started(self) -> Start | None:
         """What the scheduler said when the job was complete."""
         return self._member.started
+
+    @property
+    def slice_bytes(self) -> int:
+        """Greatest size of a slice; known once the job has started."""
+        return self._member.config.slice_bytes
 
     @property
     def ended(self) -> EndJob | None:
@@ -188,6 +193,9 @@ class WorkerCore:
             self._attached(event.link)
         elif type(message) is LeaveAck:
             self._left()
+        elif type(message) is Pong:
+            if self._member.prober.concerns(event):
+                desk.actions += self._member.probing(event, now_s)
         else:
             text = f"ignored a {type(message).__name__}, which is not for a worker"
             desk.actions.append(Log("warning", text))
@@ -244,7 +252,9 @@ class WorkerCore:
         self._ready_calls.clear()
 
     def _linked(self, event: Linked, now_s: float) -> None:
-        if event.node.role is Role.SERVER:
+        if self._member.prober.concerns(event):
+            self._desk.actions += self._member.probing(event, now_s)
+        elif event.node.role is Role.SERVER:
             self._desk.actions += self._desk.routes.linked(
                 event.link, event.node, self._attach(), now_s
             )
@@ -257,6 +267,8 @@ class WorkerCore:
         leaving = self._member.leaving
         if event.link == self._member.link:
             self._desk.actions += self._member.lost_link(event.reason, now_s)
+        elif self._member.prober.concerns(event):
+            self._desk.actions += self._member.probing(event, now_s)
         elif event.link == self._desk.handing.link:
             idle = leaving or not any(each.by_relay for each in self._desk.requests.values())
             self._desk.actions += self._desk.handing.lost(event.reason, is_expected=idle)
@@ -271,7 +283,9 @@ class WorkerCore:
         self._complete_ready()
 
     def _connect_failed(self, event: ConnectFailed, now_s: float) -> None:
-        if event.node.role is Role.SERVER:
+        if self._member.prober.concerns(event):
+            self._desk.actions += self._member.probing(event, now_s)
+        elif event.node.role is Role.SERVER:
             self._desk.routes.connect_failed(event.node, now_s)
         elif event.node.role is Role.WORKER:
             self._desk.handing.connect_failed(now_s)

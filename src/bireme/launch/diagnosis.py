@@ -39,6 +39,7 @@ def describe_job(
     if scheduler["left"]:
         lines.append(f"done: {', '.join(scheduler['left'])}")
     lines += describe_pairs({scheduler.get("node", "H"): scheduler, **servers})
+    lines += _speeds(scheduler)
     lines += _tables(scheduler, servers)
     waits = list(_waits(scheduler, servers))
     lines += waits
@@ -66,6 +67,18 @@ def _node(node: Report, servers: Mapping[str, Report], silent: Mapping[str, str]
     if name in silent:
         text += f", does not answer: {silent[name]}"
     return text
+
+
+def _speeds(scheduler: Report) -> list[str]:
+    """Return a line for each machine's link, where there are several: what shares follow."""
+    found = scheduler.get("speeds", ())
+    if len(found) < 2:
+        return []
+    return [
+        f"link of {host}: {f'{mbps:.0f} Mbit/s, {source}' if mbps else 'speed unknown'}; "
+        f"servers there hold {share:.0%} of all bytes"
+        for host, mbps, source, share in found
+    ]
 
 
 def _tables(scheduler: Report, servers: Mapping[str, Report]) -> list[str]:

@@ -16,7 +16,7 @@ from bireme.core.scheduler import SchedulerCore
 from bireme.core.server import ServerCore
 from bireme.core.worker import WorkerCore
 from bireme.errors import ConfigError
-from bireme.node.egress import Egress
+from bireme.node.egress import Egress, egress_for
 from bireme.node.express import ServerExpress
 from bireme.node.interface import address_of_interface
 from bireme.node.parcels import cut_parcel
@@ -27,7 +27,6 @@ from bireme.node.tls import tls_contexts
 from bireme.node.values import TorchSlotValues
 from bireme.node.worker import WorkerClient
 from bireme.observe.timeline import Timeline, path_of
-from bireme.placement.links import frame_bytes
 from bireme.settings import JobSettings, NodeSettings, Security, TransportChoice
 from bireme.settings.node import LEAST_SECRET
 from bireme.transport.base import TransportOptions
@@ -129,10 +128,8 @@ def _relay(node: NodeSettings, job: JobSettings) -> Relay | None:
 
 
 def _egress(node: NodeSettings, job: JobSettings) -> Egress | None:
-    """Order what leaves where the network is slow enough for the order to matter."""
-    if not node.link_mbps:
-        return None
-    return Egress(frame_bytes(node.link_mbps * _BYTES_PER_MBIT, job.slice_bytes))
+    """Order what leaves where the network is known to be slow enough for the order to matter."""
+    return egress_for(node.link_mbps * _BYTES_PER_MBIT, job.slice_bytes)
 
 
 def identity_of(node: NodeSettings, job: JobSettings, addresses: tuple[str, ...]) -> Identity:
@@ -171,6 +168,7 @@ def job_config(node: NodeSettings, job: JobSettings) -> JobConfig:
         heartbeat_timeout_s=job.heartbeat_timeout_s,
         max_payload_bytes=job.max_payload_bytes,
         relay=job.relay,
+        link_probe=job.link_probe,
     )
 
 

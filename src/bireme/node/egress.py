@@ -12,9 +12,24 @@ from functools import partial
 from typing import NamedTuple
 
 from bireme.errors import PeerLost
+from bireme.placement.links import frame_bytes
 from bireme.transport.base import Frame, Link
 
-__all__ = ("Egress",)
+__all__ = ("Egress", "egress_for")
+
+
+def egress_for(bytes_per_s: float, slice_bytes: int) -> "Egress | None":
+    """Return what orders the payloads that leave by a link of this speed.
+
+    Args:
+        bytes_per_s: Of this machine's link; 0 when it is not known: then nothing needs an order.
+        slice_bytes: Of the job.
+
+    Example:
+        >>> egress_for(0.0, 1 << 20) is None
+        True
+    """
+    return Egress(frame_bytes(bytes_per_s, slice_bytes)) if bytes_per_s else None
 
 
 class _Waiting(NamedTuple):

@@ -13,7 +13,7 @@ import torch
 
 from bireme.core.actions import OpenRelay
 from bireme.core.relay import RelayCore
-from bireme.node.egress import Egress
+from bireme.node.egress import Egress, egress_for
 from bireme.node.memory import Held, tensor_over
 from bireme.node.partials import sum_dtype, weighed
 from bireme.node.runtime import Runtime
@@ -26,6 +26,7 @@ __all__ = ("Relay", "TorchSums")
 _log = logging.getLogger("bireme.node")
 
 _IDLE_BYTES = 64 << 20
+_BYTES_PER_MBIT = 1e6 / 8
 
 
 class TorchSums:
@@ -108,6 +109,9 @@ class Relay:
 
     def open(self, action: OpenRelay) -> None:
         """Begin to serve."""
+        link_mbps = action.neighbours.leader.link_mbps
+        if link_mbps and self._egress is None:
+            self._transport.pace(link_mbps * _BYTES_PER_MBIT)
         core = RelayCore(
             action.neighbours,
             action.config,
@@ -122,7 +126,7 @@ class Relay:
             scheduler="",
             name=name,
             payload_crc=self._payload_crc,
-            egress=self._egress,
+            egress=self._egress or _egress_of(action),
         )
         self._thread = threading.Thread(
             target=self._run, args=(runtime,), name=f"bireme {name}", daemon=True
@@ -148,6 +152,11 @@ class Relay:
             _log.exception("a relay failed; the workers of this machine push for themselves")
         finally:
             self._transport.close()
+
+
+def _egress_of(action: OpenRelay) -> Egress | None:
+    bytes_per_s = action.neighbours.leader.link_mbps * _BYTES_PER_MBIT
+    return egress_for(bytes_per_s, action.config.slice_bytes)
 
 
 def _in_sum_type(dtype: DType) -> torch.dtype:

@@ -5,6 +5,7 @@ time, and carries out the actions that come back.
 """
 
 import collections
+import contextlib
 import logging
 import threading
 import time
@@ -38,6 +39,7 @@ from bireme.transport.machine import machine_token
 from bireme.types.nodes import NodeId
 from bireme.wire.header import crc_of
 from bireme.wire.messages import Message, Status
+from bireme.wire.probe import MOST_PING_BYTES
 from bireme.wire.recall import Codec
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ _LOOK_S = 0.005
 """How often, at most, a node under way looks when its next deadline is; a busy one gets a hundred
 messages in that time, and no limit is finer."""
 _EXIT_REFUSED = 3
+_NOTHING = memoryview(bytes(MOST_PING_BYTES))
 
 
 class Core(Protocol):
@@ -117,6 +120,8 @@ class Runtime:
         self.open_relay: Callable[[act.OpenRelay], None] | None = None
         """Runs a relay beside the role, in a worker that may be asked to."""
         self._egress = egress
+        self.paced: Callable[[float], None] | None = None
+        """Called when the speed of this machine's link has become known, in bytes per second."""
         self.timeline: Timeline | None = None
         """Where to note when payloads leave and arrive."""
         self._transport = transport
@@ -147,6 +152,8 @@ class Runtime:
             act.Connect: self._connect,
             act.OpenRelay: self._relay,
             act.Send: self._send,
+            act.Fill: self._fill,
+            act.Pace: self._pace,
             act.Close: self._close,
             act.Hold: self._hold,
             act.Release: self._release,
@@ -165,6 +172,10 @@ class Runtime:
         if self.timeline is None and self._egress is None and not self._payload_crc:
             self._express = express
             self._transport.express = self._take_at_once
+
+    def order(self, egress: Egress) -> None:
+        """Have the payloads that leave from now on ordered; none has left yet."""
+        self._egress, self._express = egress, None
 
     def _take_at_once(self, link: Link, head: bytes, payload: memoryview) -> bool:
         with self.lock:
@@ -340,6 +351,20 @@ class Runtime:
         except PeerLost:
             # The transport reports the loss by a Closed; the role hears of it then.
             _release_all(pieces)
+
+    def _fill(self, action: act.Fill) -> None:
+        link, size_bytes = self.links.get(action.link), action.message.payload_size()
+        if link is None:
+            return
+        views = [_NOTHING[:size_bytes]] if size_bytes else []
+        head = self._codec.encode(action.message, size_bytes)
+        with contextlib.suppress(PeerLost):
+            link.send(Frame.of_bytes(head, views, size_bytes))
+
+    def _pace(self, action: act.Pace) -> None:
+        self._transport.pace(action.bytes_per_s)
+        if self.paced is not None:
+            self.paced(action.bytes_per_s)
 
     def _connect(self, action: act.Connect) -> None:
         addresses = action.addresses or (self._scheduler,)

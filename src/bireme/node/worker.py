@@ -14,7 +14,7 @@ from bireme.core.bunches import Bunch
 from bireme.core.calls import Call
 from bireme.core.worker import WorkerCore
 from bireme.errors import BiremeError, JobAborted, RemoteProtocolError, StateError
-from bireme.node.egress import Egress
+from bireme.node.egress import Egress, egress_for
 from bireme.node.encodings import HALF
 from bireme.node.express import WorkerExpress
 from bireme.node.interrupts import Shield
@@ -98,6 +98,7 @@ class WorkerClient:
         )
         self._runtime.timeline = timeline
         self._runtime.take_express(WorkerExpress(core, self._runtime, transport))
+        self._runtime.paced = self._paced
         self._runtime.open_relay = None if relay is None else relay.open
         self._shield = Shield()
         self._pump = Pump(self._step, self._runtime.wake, "bireme-keeper", self._shield)
@@ -310,6 +311,12 @@ class WorkerClient:
             self._shield.lower()
             if self.timeline is not None:
                 self.timeline.write()
+
+    def _paced(self, bytes_per_s: float) -> None:
+        """Order what leaves by a link that has turned out to be slow."""
+        egress = egress_for(bytes_per_s, self._core.slice_bytes)
+        if egress is not None:
+            self._runtime.order(egress)
 
     def _call(
         self, make: Callable[[int], Call], places: Mapping[Slot, Place] | None = None

@@ -112,6 +112,10 @@ class JobSettings:
     """Whether one worker of each machine pushes for all workers there, where there are several and
     servers on other machines: the link then carries each byte once. For synchronous stores of jobs
     that end with a worker's death."""
+    link_probe: bool = field(default=True, metadata=env("BIREME_LINK_PROBE"))
+    """Whether the links of several machines are measured before a job begins, where nobody stated
+    their speed by `BIREME_LINK_MBPS`. Takes some tenths of a second and 16 MB at most on a link at
+    a time. Shares of servers and sizes of messages follow what is found."""
     payload_crc: bool = field(default=False, metadata=env("BIREME_PAYLOAD_CRC"))
     """Whether payloads carry a checksum beyond TCP's own. Headers and messages always do. Off,
     because it reads every byte once more at both ends."""

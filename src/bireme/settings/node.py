@@ -94,7 +94,8 @@ class NodeSettings:
     servers share by the speeds of links and by who runs on which machine."""
     link_mbps: float = field(default=0.0, metadata=env("BIREME_LINK_MBPS", low=0, high=1e9))
     """Speed of this machine's network link in Mbit/s, each way. It decides how much the machine's
-    servers hold and in what sizes values travel. 0: unknown; links then count as equally fast."""
+    servers hold and in what sizes values travel. 0: it is measured when the job begins
+    (`BIREME_LINK_PROBE`)."""
     kvstore: str = field(default="", metadata=env("BIREME_KVSTORE"))
     """Store type for scripts that ask for none."""
     log_level: str = field(default="warning", metadata=env("BIREME_LOG"))

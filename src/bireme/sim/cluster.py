@@ -7,6 +7,8 @@ tests and by tools that ask what a job would do.
 import random
 from collections.abc import Callable
 
+import msgspec
+
 from bireme.core.actions import OpenRelay
 from bireme.core.member import Identity
 from bireme.core.relay import RelayCore
@@ -71,7 +73,9 @@ class Cluster:
         self.haste = 0.5
         """Part of the events that are offered to the short way of what repeats."""
         self._hastens = lambda: tosses.random() < self.haste
-        self.config = config
+        # Without limits there is nothing to measure.
+        measures = config.link_probe and faults is not None and faults.link_mbps is not None
+        self.config = msgspec.structs.replace(config, link_probe=measures)
         self.clock = Clock()
         self.network = Network(self.clock, seed=seed, faults=faults, check_codec=check_codec)
         self.values: list[FloatValues] = []
@@ -144,6 +148,7 @@ class Cluster:
             self._open_relay,
             self._hastens,
         )
+        process.host = self._host(node.role, node.rank)
         self.processes[node] = process
         self.clock.after(0.0, process.start)
 
@@ -158,6 +163,7 @@ class Cluster:
         )
         self.relays.append(core)
         process.relay = Process(core, self.clock, self.network, self.processes.get)
+        process.relay.host = process.host
         self.clock.after(0.0, process.relay.start)
 
     def _ended(self, process: Process) -> None:
@@ -177,7 +183,7 @@ class Cluster:
             role=role,
             rank=rank,
             host=self._host(role, rank),
-            addresses=("relay",) if role is Role.WORKER else (),
+            addresses=("relay",) if role is Role.WORKER else ("server",),
             pid=self._num_processes,
             num_workers=self.config.num_workers,
             num_servers=self.config.num_servers,
@@ -185,6 +191,8 @@ class Cluster:
         )
 
     def _host(self, role: Role, rank: int) -> str:
+        if role is Role.SCHEDULER:
+            return "host-h"
         if not self._workers_per_host:
             return f"host-{role.letter.lower()}{rank}"
         return f"host-{rank // self._workers_per_host if role is Role.WORKER else rank}"

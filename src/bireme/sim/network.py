@@ -3,13 +3,16 @@
 Used by :mod:`bireme.sim.process`. A connection has two ends, each with a link number of its own.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Protocol
 
 from bireme.core.events import ConnectFailed, Event, Linked, Lost, Received
 from bireme.errors import ConfigError
 from bireme.sim.clock import Clock
+from bireme.sim.wires import Wires
 from bireme.types.nodes import NodeId
 from bireme.wire.messages import Message
 from bireme.wire.recall import Codec
@@ -30,6 +33,9 @@ class Faults:
     """Delays are uniform between these."""
     reorder: bool = False
     """Messages of one link may overtake each other."""
+    link_mbps: Mapping[str, float] | None = None
+    """Speed of each machine's link, each way; those at the network's beginning count. Machines that
+    are not named, and all without it, have links without limits."""
 
     def __post_init__(self) -> None:
         for name in ("drop", "duplicate"):
@@ -41,8 +47,14 @@ class Faults:
             )
 
 
+_BURST_BYTES = 64 << 10
+
+
 class Endpoint(Protocol):
     """A process that can be reached."""
+
+    host: str
+    """The machine that it runs on."""
 
     @property
     def alive(self) -> bool:
@@ -87,6 +99,8 @@ class Network:
         self._clock = clock
         self._random = Random(seed)
         self.faults = faults or Faults()
+        speeds = self.faults.link_mbps
+        self._wires = None if speeds is None else Wires(clock, speeds, burst_bytes=_BURST_BYTES)
         self._codec = Codec() if check_codec else None
         self._ends: dict[int, _End] = {}
         self._links: dict[int, set[int]] = {}
@@ -111,9 +125,9 @@ class Network:
         if faults.drop and self._random.random() < faults.drop:
             return
         event = Received(end.peer.link, message, body)
-        self._carry(end.peer, event)
+        self._bring(end, end.peer, event)
         if faults.duplicate and self._random.random() < faults.duplicate:
-            self._carry(end.peer, event)
+            self._bring(end, end.peer, event)
 
     def close(self, link: int, reason: str = "closed by the peer") -> None:
         """Close a link at this end; the other end hears of it after what was sent."""
@@ -158,6 +172,14 @@ class Network:
         end.open = False
         del self._ends[end.link]
         self._links[id(end.owner)].discard(end.link)
+
+    def _bring(self, sender: _End, end: _End, event: Received) -> None:
+        if self._wires is None:
+            self._carry(end, event)
+            return
+        size_bytes = len(event.payload) if isinstance(event.payload, bytes) else 0
+        arrive = partial(self._carry, end, event)
+        self._wires.carry(sender.owner.host, end.owner.host, size_bytes, arrive)
 
     def _carry(self, end: _End, event: Received) -> None:
         when_s = self._clock.now_s + self._delay_s()

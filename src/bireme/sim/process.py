@@ -14,6 +14,7 @@ from bireme.core.actions import (
     Deliver,
     EndJob,
     Fail,
+    Fill,
     Hold,
     Log,
     OpenRelay,
@@ -160,6 +161,8 @@ class Process:
         self.core = core
         self.user = user
         self.alive = True
+        self.host = ""
+        """The machine that it runs on."""
         self.exit: EndJob | None = None
         """How the job ended here."""
         self.log: list[Log] = []
@@ -233,6 +236,9 @@ class Process:
                 return
             if type(action) is Send:
                 self._network.send(action.link, action.message, action.payload)
+            elif type(action) is Fill:
+                filling = bytes(action.message.payload_size())
+                self._network.send(action.link, action.message, (filling,))
             elif isinstance(action, Complete | Fail | Deliver):
                 if self.user is not None:
                     calls += self.user.take(action, self._clock.now_s)

@@ -393,6 +393,13 @@ class Transport(ABC):
             StateError: The transport is closed.
         """
 
+    def pace(self, bytes_per_s: float) -> None:  # noqa: B027 (most have nothing to do)
+        """Take the speed of this machine's network link, which was not known before.
+
+        See `TransportOptions.link_bytes_per_s`. Called by the thread that polls, or while nobody
+        does. A transport whose frames cross no network has nothing to do.
+        """
+
     @abstractmethod
     def wake(self) -> None:
         """Make the `poll` under way, or else the next one, return at once."""

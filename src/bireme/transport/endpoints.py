@@ -28,6 +28,7 @@ __all__ = (
     "check_same_user",
     "is_loopback",
     "resolve",
+    "retune",
     "start_connecting",
     "tune",
 )
@@ -170,6 +171,18 @@ def tune(connected: socket.socket, link_bytes_per_s: float = 0.0) -> None:
             connected.setsockopt(socket.SOL_SOCKET, option, number)
     if not local:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def retune(descriptor: int, link_bytes_per_s: float) -> None:
+    """Give a connection that is open the buffers that `tune` would, now that the speed is known.
+
+    Raises:
+        OSError: The descriptor is no socket any more.
+    """
+    # The descriptor belongs to somebody else, so that this object must not close it.
+    connected = socket.socket(fileno=os.dup(descriptor))
+    with connected:
+        tune(connected, link_bytes_per_s)
 
 
 def _round_trip_s(connected: socket.socket) -> float:

@@ -4,6 +4,8 @@ Called by the node room. One transport serves all three schemes with one loop, s
 polls them together.
 """
 
+import contextlib
+import dataclasses
 import errno
 import itertools
 import logging
@@ -26,7 +28,14 @@ from bireme.transport.address import Address, parse_address
 from bireme.transport.arena import Arena, SharedBuffer
 from bireme.transport.auth import Credentials, Session
 from bireme.transport.base import Buffer, Express, Link, LinkEvent, Transport, TransportOptions
-from bireme.transport.endpoints import Endpoint, bind, is_loopback, resolve, start_connecting
+from bireme.transport.endpoints import (
+    Endpoint,
+    bind,
+    is_loopback,
+    resolve,
+    retune,
+    start_connecting,
+)
 from bireme.transport.forks import close_in_children
 from bireme.transport.greeting import Greeting
 from bireme.transport.link import SocketLink
@@ -213,6 +222,13 @@ class SocketTransport(Transport):
     def wake(self) -> None:
         """See `Transport.wake`."""
         self._loop.wake()
+
+    def pace(self, bytes_per_s: float) -> None:
+        """See `Transport.pace`."""
+        self.options = dataclasses.replace(self.options, link_bytes_per_s=bytes_per_s)
+        for descriptor in [link.stream.fileno() for link in list(self._links)]:
+            with contextlib.suppress(OSError):
+                retune(descriptor, bytes_per_s)
 
     def allocate(self, size_bytes: int) -> Buffer:
         """See `Transport.allocate`.

@@ -125,6 +125,10 @@ class WrappedTransport(Transport, Generic[_LinkT]):
             del self._links[event.link]
         return Closed(link, event.reason, event.graceful)
 
+    def pace(self, bytes_per_s: float) -> None:
+        """See `Transport.pace`."""
+        self.inner.pace(bytes_per_s)
+
     def wake(self) -> None:
         """See `Transport.wake`."""
         self.inner.wake()

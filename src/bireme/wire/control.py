@@ -61,7 +61,7 @@ class NodeInfo(_Part, frozen=True):
     bandwidth: _Positive = 1.0
     """Share of the bytes that a server takes, relative to the other servers."""
     link_mbps: _AtLeastZero = 0.0
-    """Speed of its machine's link, each way; 0 when nobody said."""
+    """Speed of its machine's link, each way: stated, or measured; 0 when it is not known."""
 
 
 class Lost(_Part, frozen=True):
@@ -96,6 +96,8 @@ class JobConfig(_Part, frozen=True):
     """Slots for one receiver travel together in messages of about this size."""
     relay: bool = True
     """One worker of each machine pushes for all of it, where that spares a link bytes."""
+    link_probe: bool = True
+    """Links whose speed nobody stated are measured before the job begins."""
 
     def __post_init__(self) -> None:
         check_shards(self.num_workers, self.num_shards)

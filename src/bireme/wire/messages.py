@@ -52,6 +52,11 @@ from bireme.wire.data import SlotRound as SlotRound
 from bireme.wire.data import Stale as Stale
 from bireme.wire.data import Value as Value
 from bireme.wire.data import ValueEntry as ValueEntry
+from bireme.wire.probe import Ping as Ping
+from bireme.wire.probe import Pong as Pong
+from bireme.wire.probe import Probe as Probe
+from bireme.wire.probe import Probed as Probed
+from bireme.wire.probe import Target as Target
 from bireme.wire.relay import Declined as Declined
 from bireme.wire.relay import Handover as Handover
 from bireme.wire.relay import JointPush as JointPush
@@ -94,6 +99,10 @@ __all__ = (
     "Lost",
     "Message",
     "NodeInfo",
+    "Ping",
+    "Pong",
+    "Probe",
+    "Probed",
     "Pull",
     "PullEntry",
     "PullRows",
@@ -111,6 +120,7 @@ __all__ = (
     "Start",
     "Status",
     "StatusRequest",
+    "Target",
     "Value",
     "ValueEntry",
     "ViewChange",
@@ -154,6 +164,10 @@ MESSAGES: dict[Kind, type[Message]] = {
         Handover,
         JointPush,
         Declined,
+        Probe,
+        Probed,
+        Ping,
+        Pong,
     )
 }
 """The class of each kind."""

@@ -68,6 +68,8 @@ class Kind(IntEnum):
     STATUS_REQUEST = 16
     STATUS = 17
     FAULT = 18
+    PROBE = 19
+    PROBED = 20
     ATTACH = 32
     ATTACHED = 33
     INIT = 34
@@ -85,6 +87,8 @@ class Kind(IntEnum):
     HANDOVER = 46
     JOINT_PUSH = 47
     DECLINED = 48
+    PING = 49
+    PONG = 50
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
