@@ -197,7 +197,9 @@ class Engine(Front):
         lone = Lone(next(self._numbers), self._wait, key, tensor, out, how)
         if tensor.is_cuda:
             lone.event = _event_on(tensor)
-        self._submit([Entry(key, signature, lone, lone)])
+        self._check_running()
+        is_news = self._negotiation.submit_one(key, signature, lone, lone)
+        self._submitted(is_news)
         return lone
 
     def _reduce_group(self, operation: Operation, signatures: Sequence[Hashable]) -> Handle:
@@ -255,10 +257,16 @@ class Engine(Front):
         return call
 
     def _submit(self, entries: Sequence[Entry]) -> None:
+        self._check_running()
+        self._submitted(self._negotiation.submit(entries))
+
+    def _check_running(self) -> None:
         stop = self._runner.stop
         if stop is not None:
             raise error_of(stop.fault, stop.message)
-        if self._negotiation.submit(entries):
+
+    def _submitted(self, is_news: bool) -> None:
+        if is_news:
             self._drive.nudge()
         if self._runner.stop is not None:
             # It came in between: nobody would end what has been submitted now.

@@ -95,7 +95,12 @@ class Lone(Handle):
         out: Tensor | None,
         how: How,
     ) -> None:
-        super().__init__(number, key[1], drive)
+        # As `Handle.__init__`, without the call.
+        self.number = number
+        self.name = key[1]
+        self._drive = drive
+        self._is_done = False
+        self._result = self._error = self._events = None
         self.event: Any = None
         self.key = key
         self.tensor: Tensor | None = tensor

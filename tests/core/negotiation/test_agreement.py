@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from bireme.core.negotiation.agreement import describe_ranks, disagreement, sizes_of
+from bireme.core.negotiation.agreement import describe_ranks, disagreement, objection, sizes_of
 from bireme.core.negotiation.messages import Kind, Request
 
 BASE = Request("a", Kind.ALLREDUCE, "float32", (2, 3), op=1)
@@ -46,3 +46,11 @@ def test_rows_may_differ_where_each_rank_has_its_own():
 
 def test_ranks_in_words():
     assert describe_ranks([5, 3, 4, 9, 0, 1]) == "ranks 0, 1, 3-5, 9"
+
+
+def test_an_allreduce_and_control_go_on_when_ranks_have_joined():
+    gather = Request("g", Kind.ALLGATHER, "float32", (2,))
+    assert "not supported with Join" in objection({0: gather}, [1])
+    assert objection({0: gather}, []) is None
+    assert objection({0: Request("r", Kind.ALLREDUCE, "float32", (2,))}, [1]) is None
+    assert objection({0: Request("b", Kind.BARRIER)}, [1]) is None

@@ -230,7 +230,11 @@ def test_process_sets_are_apart_from_each_other():
             world.submit(rank, Request("add", Kind.ADD_SET, numbers=ranks))
         world.settle()
     assert [world.end(rank, "add") for rank in range(4)] == [("settled", 2)] * 4
-    assert world.coordinator.process_sets() == {0: (0, 1, 2, 3), 1: (0, 1), 2: (2, 3)}
+    assert {number: group.ranks for number, group in world.coordinator._sets.items()} == {
+        0: (0, 1, 2, 3),
+        1: (0, 1),
+        2: (2, 3),
+    }
     for rank in (2, 3):
         world.submit(rank, allreduce("a", process_set=2))
     world.submit(0, allreduce("a", process_set=1))
@@ -376,7 +380,7 @@ def test_reports_that_make_no_sense_end_the_job():
 
 def test_a_timeline_hears_who_submitted_when():
     world = World(2)
-    world.coordinator.is_tracing = True
+    world.coordinator.notes.is_tracing = True
     for _ in range(2):
         for rank in (1, 0):
             world.submit(rank, allreduce("a"))

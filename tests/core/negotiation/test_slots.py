@@ -66,5 +66,7 @@ def test_groups_are_marked():
     learned(slots, 1, "a")
     learned(slots, 2, "b", group="b", group_size=2)
     assert slots.grouped == 0b10
+    assert slots.groups_in(0b11) == {("b", 2): [1]}
+    assert slots.groups_in(0b01) == {}
     learned(slots, 3, "b")
     assert slots.grouped == 0

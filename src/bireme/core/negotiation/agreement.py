@@ -3,13 +3,13 @@
 Called by the coordinator once every rank of a set has submitted a name.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 
-from bireme.core.negotiation.messages import Kind, Request
+from bireme.core.negotiation.messages import CONTROL_KINDS, Kind, Request
 from bireme.types.topology import ReduceOp
 
-__all__ = ("ROWS", "describe_ranks", "disagreement", "not_with_join", "sizes_of")
+__all__ = ("ROWS", "describe_ranks", "disagreement", "not_with_join", "objection", "sizes_of")
 
 ROWS = (Kind.ALLGATHER, Kind.REDUCESCATTER, Kind.ALLTOALL)
 """Operations on rows, of which a scalar has none."""
@@ -140,3 +140,17 @@ def not_with_join(request: Request, joined: Iterable[int]) -> str:
         f"{request.kind.name.lower()} is not supported with Join at this time: "
         f"{describe_ranks(list(joined))} joined"
     )
+
+
+def objection(requests: Mapping[int, Request], joined: Collection[int]) -> str | None:
+    """Return why the ranks' operation cannot run, or None.
+
+    Args:
+        requests: What each rank said, at least one.
+        joined: Ranks that have no more data.
+    """
+    first = next(iter(requests.values()))
+    message = disagreement(requests)
+    if message is None and joined and first.kind not in (Kind.ALLREDUCE, *CONTROL_KINDS):
+        message = f"{first.name}: {not_with_join(first, joined)}"
+    return message

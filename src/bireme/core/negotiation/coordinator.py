@@ -7,8 +7,8 @@ repeated step is a few operations on integers, however many tensors it has.
 
 from collections.abc import Mapping
 
-from bireme.core.negotiation.agreement import disagreement, not_with_join, sizes_of
-from bireme.core.negotiation.events import Absorbed, Action, Departed, Event, Noted, Reported, Warn
+from bireme.core.negotiation.agreement import not_with_join, objection, sizes_of
+from bireme.core.negotiation.events import Absorbed, Action, Departed, Event, Reported, Warn
 from bireme.core.negotiation.messages import (
     CONTROL_KINDS,
     Ended,
@@ -27,6 +27,7 @@ from bireme.core.negotiation.messages import (
     mask_of,
     packed,
 )
+from bireme.core.negotiation.notes import Notes
 from bireme.core.negotiation.outbox import Outbox
 from bireme.core.negotiation.pending import Pending
 from bireme.core.negotiation.sets import ProcessSet, Tally
@@ -49,7 +50,7 @@ class Coordinator:
             nothing else is under way.
 
     Attributes:
-        is_tracing: Whether to note what is submitted, for a timeline.
+        notes: What else is to be done; may be told to trace.
         epoch: Number of the verdict that opened the board; 0 while it is frozen.
 
     Guarantees:
@@ -82,10 +83,9 @@ class Coordinator:
         self._joined: dict[int, None] = {}
         self._gone: set[int] = set()
         self._is_over = False
-        self._notes: list[Action] = []
         self._now_s = 0.0
         self._has_board = has_board
-        self.is_tracing = False
+        self.notes = Notes(self._slots, self._pending)
         self.epoch = 0
 
     @property
@@ -113,13 +113,7 @@ class Coordinator:
         if self._has_board and not self._outbox.is_empty and self._is_quiet():
             self.epoch = self._outbox.next_number
             self._outbox.put(range(self._size), Opened())
-        actions, self._notes = self._notes, []
-        actions += self._outbox.flush()
-        return actions
-
-    def process_sets(self) -> dict[int, tuple[int, ...]]:
-        """Return the ranks of each process set."""
-        return {number: group.ranks for number, group in self._sets.items()}
+        return [*self.notes.flush(), *self._outbox.flush()]
 
     # Reports.
 
@@ -143,8 +137,8 @@ class Coordinator:
         unclear = mask & (self._slots.unclear | self._split)
         mask ^= unclear
         self._pending.add(rank, mask)
-        if self.is_tracing:
-            self._note_hits(rank, mask)
+        if self.notes.is_tracing:
+            self.notes.submitted_slots(bits(mask), rank)
         for slot in bits(unclear):
             meaning = self._slots.meant(slot, seen)
             if meaning is None or rank not in meaning.requests:
@@ -171,13 +165,13 @@ class Coordinator:
             if meaning is not None and meaning.requests.get(rank) == request:
                 self._pending.add(rank, 1 << meaning.slot)
                 is_first = not self._pending.elsewhere(meaning.slot, rank)
-                self._note(request, rank, is_first=is_first)
+                self.notes.submitted(request, rank, is_first=is_first)
                 return
             tally = self._open(request, meaning)
         if rank in tally.requests:
             self._end(Fault.BROKEN, f"rank {rank} submitted {request.name} twice")
             return
-        self._note(request, rank, is_first=not tally.requests)
+        self.notes.submitted(request, rank, is_first=not tally.requests)
         tally.requests[rank] = request
         self._candidates[key] = None
 
@@ -209,7 +203,7 @@ class Coordinator:
     def _is_quiet(self) -> bool:
         """Whether ranks may agree by themselves from here on, as nothing waits for anybody."""
         is_busy = self._is_over or self._tallies or self._joined or self._gone or self._split
-        return not (is_busy or self.is_tracing or self._pending.union()) and not any(
+        return not (is_busy or self.notes.is_tracing or self._pending.union()) and not any(
             group.doomed for group in self._sets.values()
         )
 
@@ -286,11 +280,8 @@ class Coordinator:
             return
         self._clear(group, ready)
         self._slots.released(ready)
-        if self.is_tracing:
-            for slot in bits(ready):
-                meaning = self._slots.at(slot)
-                if meaning is not None:
-                    self._note(meaning.request, -1, is_first=False)
+        if self.notes.is_tracing:
+            self.notes.submitted_slots(bits(ready), -1)
         self._outbox.put(group.ranks, Run(packed(ready)))
 
     def _submitted_by_all(self, group: ProcessSet) -> int:
@@ -315,20 +306,13 @@ class Coordinator:
 
     def _whole_groups(self, group: ProcessSet, ready: int) -> int:
         """Return ``ready`` without groups of which some members are missing."""
-        found: dict[str, list[int]] = {}
-        sizes: dict[str, int] = {}
-        for slot in bits(ready & self._slots.grouped):
-            meaning = self._slots.at(slot)
-            if meaning is not None:
-                found.setdefault(meaning.request.group, []).append(slot)
-                sizes[meaning.request.group] = meaning.request.group_size
-        for name, slots in found.items():
+        for (name, size), slots in self._slots.groups_in(ready).items():
             mask = sum(1 << slot for slot in slots)
             doom = group.doomed.get(name)
             if doom is not None:
                 self._fail_slots(group, mask, Fault.MISMATCH, doom.message)
                 group.doom(name, doom.message, doom.num_left - len(slots))
-            if doom is not None or len(slots) < sizes[name]:
+            if doom is not None or len(slots) < size:
                 ready &= ~mask
         return ready
 
@@ -343,18 +327,12 @@ class Coordinator:
             return
         self._close_tally(key)
         request = tally.first
-        message = disagreement(tally.requests)
-        if (
-            message is None
-            and self._joined
-            and request.kind not in (Kind.ALLREDUCE, *CONTROL_KINDS)
-        ):
-            message = f"{request.name}: {not_with_join(request, self._joined)}"
+        message = objection(tally.requests, self._joined)
         if message is not None:
             self._fail(group, request.name, Fault.MISMATCH, message)
             group.doom_of(request, message)
         elif request.kind in CONTROL_KINDS:
-            self._note(request, -1, is_first=False)
+            self.notes.submitted(request, -1, is_first=False)
             self._settle(group, request)
         else:
             self._learn(group, tally.requests)
@@ -409,33 +387,22 @@ class Coordinator:
         del self._sets[number]
         return True
 
-    # Stalls and timelines.
+    # Stalls.
 
     def _tick(self) -> None:
         overdue = self._waits.overdue(self._now_s)
         if not overdue.slots and not overdue.keys:
             return
-        waiting: list[tuple[Request, list[int]]] = []
-        for slot, _ in overdue.slots:
-            meaning = self._slots.at(slot)
-            if meaning is not None:
-                there = [rank for rank in meaning.ranks if self._pending.has(rank, slot)]
-                waiting.append((meaning.request, there))
-        for key, _ in overdue.keys:
-            tally = self._tallies[key]
-            waiting.append((tally.first, list(tally.requests)))
+        meanings = [self._slots.at(slot) for slot, _ in overdue.slots]
+        waiting = [
+            (each.request, self._pending.ranks_of(each.slot))
+            for each in meanings
+            if each is not None
+        ]
+        tallies = [self._tallies[key] for key, _ in overdue.keys]
+        waiting += [(tally.first, list(tally.requests)) for tally in tallies]
         ranks = {number: group.ranks for number, group in self._sets.items()}
         text = stall_report(waiting, ranks, self._joined, overdue.longest_s)
-        self._notes.append(Warn(text))
+        self.notes.add(Warn(text))
         if self._shutdown_s and overdue.longest_s >= self._shutdown_s:
             self._end(Fault.BROKEN, f"ended after a stall: {text}")
-
-    def _note(self, request: Request, rank: int, *, is_first: bool) -> None:
-        if self.is_tracing:
-            self._notes.append(Noted(request.name, request.kind.name, rank, is_first))
-
-    def _note_hits(self, rank: int, mask: int) -> None:
-        for slot in bits(mask):
-            meaning = self._slots.at(slot)
-            if meaning is not None:
-                self._note(meaning.request, rank, is_first=not self._pending.elsewhere(slot, rank))

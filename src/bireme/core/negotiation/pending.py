@@ -37,9 +37,9 @@ class Pending:
         for rank in ranks:
             self._masks[rank] &= ~mask
 
-    def has(self, rank: int, slot: int) -> bool:
-        """Return whether a rank has submitted a slot."""
-        return bool(self._masks[rank] >> slot & 1)
+    def ranks_of(self, slot: int) -> list[int]:
+        """Return the ranks that have submitted a slot."""
+        return [rank for rank, mask in enumerate(self._masks) if mask >> slot & 1]
 
     def elsewhere(self, slot: int, but_rank: int) -> bool:
         """Return whether another rank has submitted a slot."""

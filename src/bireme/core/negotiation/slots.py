@@ -79,6 +79,14 @@ class Slots:
         ]
         return earlier[-1] if earlier else None
 
+    def groups_in(self, mask: int) -> dict[tuple[str, int], list[int]]:
+        """Return the slots of each group in ``mask``, by the group's name and size."""
+        found: dict[tuple[str, int], list[int]] = {}
+        for slot in bits(mask & self.grouped):
+            request = self._meanings[slot].request
+            found.setdefault((request.group, request.group_size), []).append(slot)
+        return found
+
     def assign(
         self,
         since: int,
