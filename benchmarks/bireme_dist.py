@@ -48,6 +48,27 @@ class Worker:
             self.store.pushpull(keys, grads, outs)
         return {"seconds": (time.perf_counter() - start_s) / rounds}
 
+    def pull(self, name: str, rounds: int) -> dict[str, object]:
+        """Time one pull of all keys, the mean of ``rounds``."""
+        keys, _, outs = self.cases[name]
+        self.store.barrier()
+        start_s = time.perf_counter()
+        for _ in range(rounds):
+            self.store.pull(keys, outs)
+        return {"seconds": (time.perf_counter() - start_s) / rounds}
+
+    def broadcast(self, name: str, sizes: list[int], seed: int) -> dict[str, object]:
+        """Broadcast the tensors of a new case ``name``."""
+        self.prepare(name, [], seed)
+        generator = torch.Generator().manual_seed(seed + self.store.rank)
+        keys = list(range(self.next_key, self.next_key + len(sizes)))
+        self.next_key += len(sizes)
+        grads = [torch.randn(size, generator=generator) for size in sizes]
+        outs = [torch.zeros(size) for size in sizes]
+        self.store.broadcast(keys, grads, outs)
+        self.cases[name] = (keys, grads, outs)
+        return {"seconds": 0.0}
+
     def total(self, name: str) -> dict[str, object]:
         """Return the sum over what the last pushpull brought back."""
         return {"sum": sum(float(out.double().sum()) for out in self.cases[name][2])}
@@ -82,6 +103,8 @@ def main() -> None:
     cases = {
         "prepare": worker.prepare,
         "pushpull": worker.pushpull,
+        "pull": worker.pull,
+        "broadcast": worker.broadcast,
         "counts": worker.counts,
         "total": worker.total,
         "digest": worker.digest,

@@ -97,6 +97,29 @@ def test_links_carry_each_byte_once_however_many_workers_a_machine_has():
     assert passed[2, False] > 1.9 * wanted
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("relay", [True, False])
+def test_what_all_workers_of_a_machine_pull_crosses_its_link_once(relay):
+    script = ROOT / "benchmarks" / "bireme_dist.py"
+    with netns.cluster([200.0] * 2, mtu=9000) as net:
+        workers = [net.hosts[0]] * 2
+        env = {"BIREME_RELAY": str(int(relay)), "BIREME_LINK_PROBE": "0"}
+        with net_job.bireme_job(workers, net.hosts[1:], script, env) as job:
+            start = net.counts()[0]
+            job.ask("broadcast", name="a", sizes=[SIZE], seed=1)
+            first = net.counts()[0].since(start)
+            start = net.counts()[0]
+            job.ask("pull", name="a", rounds=4)
+            pulled = net.counts()[0].since(start)
+            digests = {each["digest"] for each in job.ask("digest", name="a")}
+    assert len(digests) == 1
+    # Rank 0's values leave once; both workers want them.
+    assert SIZE_BYTES < first.sent_bytes < 1.1 * SIZE_BYTES
+    times = 1 if relay else 2
+    assert times * SIZE_BYTES < first.received_bytes < 1.1 * times * SIZE_BYTES
+    assert 4 * times * SIZE_BYTES < pulled.received_bytes < 4.4 * times * SIZE_BYTES
+
+
 def test_a_cluster_is_gone_after_an_error_and_what_ran_there_has_ended():
     before = namespaces()
     left = []

@@ -12,11 +12,11 @@ from tests.scenarios.jobs import (
 from bireme.errors import WaitTimeout
 from bireme.sim.cluster import Cluster
 from bireme.sim.disturbance import Disturbance, Trouble, disturb
-from bireme.sim.network import Faults
+from bireme.sim.network import Faults, Network
 from bireme.sim.training import Training
 from bireme.types.choices import Consistency
 from bireme.types.nodes import worker
-from bireme.wire.messages import JobConfig
+from bireme.wire.messages import JobConfig, Pull
 
 QUICK = (Phase.explicit, Phase.reuse, Phase.generate)
 
@@ -184,3 +184,38 @@ def test_an_error_says_for_whom_a_relay_waits():
     assert isinstance(error, WaitTimeout)
     assert "the relay of this machine waits in round" in str(error)
     assert "W[1] missing" in str(error)
+
+
+@pytest.mark.parametrize("relay", [False, True])
+def test_a_machine_pulls_once_for_all_its_workers(relay, monkeypatch):
+    seen = []
+    send = Network.send
+
+    def counted(network, link, message, payload):
+        seen.extend([message] if type(message) is Pull else [])
+        send(network, link, message, payload)
+
+    monkeypatch.setattr(Network, "send", counted)
+    # One pull at the beginning and one after each step, beside the pushes.
+    training = Training(num_steps=6, num_keys=8, pushpull=False)
+    cluster = run_job(
+        training, num_workers=4, num_servers=4, workers_per_host=2, relay=relay, slice_bytes=1024
+    )
+    check_ended_well(cluster)
+    check_like_reference(cluster, training)
+    holding = [rank for rank, values in enumerate(cluster.values) if values.cells]
+    assert max(holding) >= 2
+    # The first two servers are beside two workers each, who reach them without a link.
+    by_server = [3 if rank < 2 else 2 for rank in holding] if relay else [4] * len(holding)
+    assert len(seen) == 7 * sum(by_server)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_pulls_by_a_relay_end_whatever_the_network_does(seed):
+    faults = Faults(
+        drop=0.15, duplicate=0.3, least_delay_s=0.001, most_delay_s=0.05, reorder=bool(seed % 2)
+    )
+    training = Training(num_steps=4, pushpull=False, num_keys=2)
+    cluster = relayed_job(training, 4, seed=seed, faults=faults)
+    check_ended_well(cluster)
+    check_like_reference(cluster, training)

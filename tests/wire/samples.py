@@ -121,6 +121,7 @@ SAMPLES: dict[str, m.Message] = {
     "JointPush, of one": m.JointPush(
         19, 3, 0, 1, 2, (0.5,), False, True, False, 7, 9, (m.PushEntry(3, 0, 1, 4, "fp16"),)
     ),
+    "Fetch": m.Fetch(20, 3, 2, 1, 7, -3, (m.PullEntry(3, 0, 0), m.PullEntry(3, 1, 1))),
     "Declined": m.Declined(16, "its round is under way without it"),
     "Probe": m.Probe(3, 0.25, 1 << 20, (m.Target(server(0), ("tcp://10.0.0.8:4001",)),)),
     "Probed": m.Probed(3, 6.25e6, 0.001, (server(1),)),

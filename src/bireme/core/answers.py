@@ -326,7 +326,7 @@ class Answers:
 
     def _declined(self, message: Declined, payload: object) -> None:
         request = self._desk.requests.get(message.request)
-        if isinstance(request, PushRequest) and request.by_relay:
+        if isinstance(request, PushRequest | PullRequest) and request.by_relay:
             self._desk.redirect(request)
 
     def _fault(self, message: Fault, payload: object) -> None:

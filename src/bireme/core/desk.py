@@ -16,6 +16,7 @@ from bireme.core.requests import (
     SCHEDULER_RANK,
     CommandRequest,
     InitRequest,
+    PullRequest,
     PushRequest,
     Request,
     RoundsRequest,
@@ -74,7 +75,7 @@ class Desk:
 
     def post(self, request: Request) -> None:
         """Send a new request, now or as soon as there is a link."""
-        if isinstance(request, PushRequest):
+        if isinstance(request, PushRequest | PullRequest):
             request.by_relay = self.handing.takes(request)
         self.register(request)
         self.send(request)
@@ -97,6 +98,8 @@ class Desk:
         message = request.message(view)
         if request.by_relay and isinstance(request, PushRequest):
             message = request.handover(view)
+        elif request.by_relay and isinstance(request, PullRequest):
+            message = request.fetch(view)
         self.actions.append(Send(link, message, request.payload(), request.priority))
 
     def stale(self, request: Request, view: int) -> None:
@@ -126,18 +129,18 @@ class Desk:
         if in_doubt:
             self._ask_about(rank, in_doubt)
 
-    def redirect(self, push: PushRequest) -> None:
-        """Send a push to its server that was handed to the relay: a new beginning for it."""
-        push.by_relay = False
-        push.pause_s = self._resend_s()
-        self.send(push)
+    def redirect(self, request: PushRequest | PullRequest) -> None:
+        """Send to its server what was handed to the relay: a new beginning for it."""
+        request.by_relay = False
+        request.pause_s = self._resend_s()
+        self.send(request)
 
     def relay_lost(self) -> None:
         """Send what was handed to the relay to the servers: they know what has arrived."""
         for request in list(self.requests.values()):
             if not request.by_relay:
                 continue
-            if isinstance(request, PushRequest):
+            if isinstance(request, PushRequest | PullRequest):
                 self.redirect(request)
             else:
                 self.drop(request)

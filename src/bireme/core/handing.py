@@ -6,7 +6,7 @@ Called by :mod:`bireme.core.worker` and the desk.
 from bireme.core.actions import Action, Close, Connect, Log, OpenRelay, Send
 from bireme.core.member import RETRY_S
 from bireme.core.neighbours import Neighbours
-from bireme.core.requests import PushRequest
+from bireme.core.requests import PullRequest, PushRequest, Request
 from bireme.types.choices import Consistency
 from bireme.types.nodes import NodeId
 from bireme.wire.messages import Attach, JobConfig, KeyDecl
@@ -101,9 +101,11 @@ class Handing:
         """Return when ``tick`` has something to do."""
         return self._due_s
 
-    def takes(self, push: PushRequest) -> bool:
-        """Return whether a new push takes this way."""
-        return self.attached and push.server in self._servers and push.is_pooled
+    def takes(self, request: Request) -> bool:
+        """Return whether a new push or pull takes this way."""
+        if not self.attached or request.server not in self._servers:
+            return False
+        return isinstance(request, PushRequest | PullRequest) and request.is_pooled
 
     def declared(self, key: KeyDecl) -> list[Action]:
         """Say once of each kind of keys whose pushes do not take this way that they do not."""

@@ -1,4 +1,4 @@
-"""The relay's state machine: pushes once for all workers of a machine, and hands the answers out.
+"""The relay's state machine: pushes and pulls once for all workers of a machine.
 
 It runs beside the first worker of a machine, whose name it bears towards the servers. Fed by
 ``node.relay`` with what its sockets bring, and by ``sim`` under virtual time. Whatever it cannot do
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from bireme.core.actions import Action, Close, Connect, Log, Release, Send
 from bireme.core.events import ConnectFailed, Event, Linked, Lost, Received
+from bireme.core.fetching import Fetchings
 from bireme.core.gathering import Bundle, Client, Piece, RelaySums, is_plain
 from bireme.core.member import RETRY_S
 from bireme.core.neighbours import Neighbours
@@ -24,6 +25,7 @@ from bireme.wire.messages import (
     Attached,
     Declined,
     Fault,
+    Fetch,
     Handover,
     JobConfig,
     Leave,
@@ -74,9 +76,10 @@ class RelayCore:
         sums: The arithmetic.
 
     Guarantees:
-        A push is in one message to its server at most, beside what is sent again; each is
-        answered, or declined within ``_PATIENCE_S`` unless it has gone to the server. Memory: one
-        sum for each slot that is under way, and none between steps.
+        A push is in one message to its server at most, and what all workers pull is asked for once,
+        beside what is sent again; each is answered, or declined within ``_PATIENCE_S`` unless it
+        has gone to the server. Memory: one sum for each slot that is under way, and none between
+        steps.
     """
 
     def __init__(
@@ -109,11 +112,15 @@ class RelayCore:
         self._questions: dict[int, int] = {}
         """By request: the piece that was asked about."""
         self._numbers = itertools.count()
+        self._fetchings = Fetchings(
+            self._workers, self._link_to, sums, self._numbers, config.resend_timeout_s
+        )
         self._sweep_s: float | None = None
         self._actions: list[Action] = []
         self._now_s = 0.0
         self._from_workers: dict[type[Message], Callable[..., None]] = {
             Handover: self._handover,
+            Fetch: self._fetch,
             Rounds: self._rounds,
         }
         self._from_servers: dict[type[Message], Callable[..., None]] = {
@@ -133,8 +140,9 @@ class RelayCore:
     def next_deadline_s(self) -> float | None:
         """Return when a ``Tick`` is due."""
         due = [way.due_s for way in self._ways.values() if way.due_s is not None]
-        if self._sweep_s is not None:
-            due.append(self._sweep_s)
+        for each in (self._sweep_s, self._fetchings.next_deadline_s()):
+            if each is not None:
+                due.append(each)
         return min(due, default=None)
 
     def handle(self, event: Event, now_s: float) -> list[Action]:
@@ -196,6 +204,7 @@ class RelayCore:
         for piece in list(self._pieces.values()):
             if piece.bundle.server == way.node.rank:
                 self._send_piece(piece)
+        self._actions += self._fetchings.reached(way.node.rank, self._view, self._now_s)
 
     def _lost(self, link: int, reason: str) -> None:
         way = self._servers.pop(link, None)
@@ -205,7 +214,7 @@ class RelayCore:
             way.link, way.attached, way.due_s = None, False, None
             text = f"the relay lost the link to {way.node}: {reason}"
             # Servers leave at the job's end, when nothing is under way.
-            level = "warning" if self._pieces else "debug"
+            level = "warning" if self._pieces or self._fetchings.is_waiting else "debug"
             self._actions += [Log(level, text), Connect(way.node, way.addresses)]
 
     def _worker_gone(self, link: int) -> None:
@@ -213,6 +222,7 @@ class RelayCore:
         rank = self._workers.pop(link, None)
         if rank is None or rank in self._workers.values():
             return
+        self._actions += self._fetchings.without(rank, self._view, self._now_s)
         for bundle in self._turns.open_bundles():
             if rank in bundle.clients:
                 self._decline(bundle, f"W[{rank}] has left its relay")
@@ -250,6 +260,17 @@ class RelayCore:
         span = self._spans[message.rank]
         bundle.take(link, message, span, payload, plain=is_plain(message.entries))
         self._close_if_complete(bundle)
+
+    def _fetch(self, link: int, message: Fetch, _payload: object) -> None:
+        if message.rank != self._workers.get(link) or message.server not in self._ways:
+            self._send(link, Declined(message.request, "this relay does not serve it"))
+            return
+        self._view = max(self._view, message.view)
+        self._actions += self._fetchings.ask(link, message, self._view, self._now_s)
+
+    def _link_to(self, server: int) -> int | None:
+        way = self._ways[server]
+        return way.link if way.attached else None
 
     def _close_if_complete(self, bundle: Bundle) -> None:
         if bundle.pieces is not None or any(
@@ -301,6 +322,7 @@ class RelayCore:
     def _value(self, _link: int, message: Value, payload: object) -> None:
         piece = self._pieces.get(message.request)
         if piece is None:
+            self._actions += self._fetchings.answer(message, payload)
             return
         bundle = piece.bundle
         copy = None if payload is None else self._sums.copy(payload)
@@ -353,12 +375,14 @@ class RelayCore:
         piece = None if message.request is None else self._pieces.get(message.request)
         if piece is not None:
             self._decline(piece.bundle, message.text)
+        self._actions += self._fetchings.decline(message.request, message.text)
 
     def _stale(self, _link: int, message: Stale, _payload: object) -> None:
         self._view = max(self._view, message.view)
         piece = None if message.request is None else self._pieces.get(message.request)
         if piece is not None:
             self._decline(piece.bundle, "the membership has changed")
+        self._actions += self._fetchings.decline(message.request, "the membership has changed")
 
     # Time.
 
@@ -372,6 +396,7 @@ class RelayCore:
             else:
                 way.due_s = self._now_s + _ATTACH_RESEND_S
                 self._send(way.link, Attach(self._leader, self._incarnation, self._view))
+        self._actions += self._fetchings.tick(self._view, self._now_s)
         if self._sweep_s is not None and self._now_s >= self._sweep_s:
             self._sweep()
 

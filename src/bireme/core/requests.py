@@ -16,6 +16,7 @@ from bireme.wire.messages import (
     Command,
     CommandKind,
     Declare,
+    Fetch,
     Handover,
     Init,
     InitEntry,
@@ -245,7 +246,7 @@ class InitRequest(Request):
 class PullRequest(Request):
     """Values of several slots of one call from one server."""
 
-    __slots__ = ("slots",)
+    __slots__ = ("is_pooled", "rank", "slots")
 
     def __init__(
         self,
@@ -256,6 +257,9 @@ class PullRequest(Request):
         priority: int,
     ) -> None:
         super().__init__(number, call, server, priority)
+        self.rank = 0
+        self.is_pooled = False
+        """Whether all slots are of keys whose rounds make the same values for everyone."""
         self.slots = slots
         """Least version of what has not arrived."""
 
@@ -264,6 +268,19 @@ class PullRequest(Request):
         first = min(self.slots.values(), default=0)
         entries = tuple(PullEntry(*slot, least - first) for slot, least in self.slots.items())
         return Pull(self.number, view, first, self.priority, entries)
+
+    def fetch(self, view: int) -> Fetch:
+        """Return the question in the form in which a relay takes it."""
+        pull = self.message(view)
+        return Fetch(
+            self.number,
+            view,
+            self.server,
+            self.rank,
+            pull.min_version,
+            self.priority,
+            pull.entries,
+        )
 
 
 class RowsRequest(Request):

@@ -390,7 +390,10 @@ class WorkerCore:
         for slot, lane in zip(call.slots, lanes, strict=True):
             by_server.setdefault(lane.server, {})[slot] = lane.number + lane.pending
         for server, slots in by_server.items():
-            desk.post(PullRequest(desk.next_number(), opened, server, slots, call.priority))
+            pull = PullRequest(desk.next_number(), opened, server, slots, call.priority)
+            pull.rank = desk.lanes.rank
+            pull.is_pooled = all([desk.lanes.by_slot[slot].pools for slot in slots])
+            desk.post(pull)
 
     def _ask_rows(self, call: RowsCall) -> None:
         desk, slot = self._desk, (call.key_id, call.index)

@@ -58,6 +58,7 @@ from bireme.wire.probe import Probe as Probe
 from bireme.wire.probe import Probed as Probed
 from bireme.wire.probe import Target as Target
 from bireme.wire.relay import Declined as Declined
+from bireme.wire.relay import Fetch as Fetch
 from bireme.wire.relay import Handover as Handover
 from bireme.wire.relay import JointPush as JointPush
 from bireme.wire.schema import Kind as Kind
@@ -81,6 +82,7 @@ __all__ = (
     "Declined",
     "Fault",
     "FaultCode",
+    "Fetch",
     "Handover",
     "Heartbeat",
     "HeartbeatAck",
@@ -164,6 +166,7 @@ MESSAGES: dict[Kind, type[Message]] = {
         Handover,
         JointPush,
         Declined,
+        Fetch,
         Probe,
         Probed,
         Ping,

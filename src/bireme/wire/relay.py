@@ -12,10 +12,10 @@ from msgspec import Meta
 
 from bireme.errors import ConfigError
 from bireme.types.dtypes import DType
-from bireme.wire.data import PushEntry
+from bireme.wire.data import PullEntry, PushEntry
 from bireme.wire.schema import Count, Kind, Message, Number, Text
 
-__all__ = ("Declined", "Handover", "JointPush")
+__all__ = ("Declined", "Fetch", "Handover", "JointPush")
 
 _Weight = Annotated[float, Meta(ge=0)]
 _Priority = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
@@ -90,8 +90,24 @@ class JointPush(Message, frozen=True):
         return sum(entry.payload_bytes for entry in self.entries)
 
 
+class Fetch(Message, frozen=True):
+    """A worker's ``Pull`` from ``server``, for the relay to ask once for all that ask the same.
+
+    Answered as a pull is, by ``Value`` or ``Declined``.
+    """
+
+    kind: ClassVar[Kind] = Kind.FETCH
+    request: Count
+    view: Number
+    server: Count
+    rank: Count
+    min_version: Count
+    priority: _Priority
+    entries: tuple[PullEntry, ...]
+
+
 class Declined(Message, frozen=True):
-    """The relay does not deliver this push: send it to the server yourself."""
+    """The relay does not deliver this push, or fetch: send it to the server yourself."""
 
     kind: ClassVar[Kind] = Kind.DECLINED
     request: Count

@@ -89,6 +89,7 @@ class Kind(IntEnum):
     DECLINED = 48
     PING = 49
     PONG = 50
+    FETCH = 51
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
