@@ -9,7 +9,8 @@ from torch.distributed import HashStore
 from bireme.collective import Handle, Topology
 from bireme.collective.running import Runner, error_of
 from bireme.collective.submissions import Call, Piece
-from bireme.core.negotiation.member import Fail, Member, Settle, Stop
+from bireme.core.negotiation.fusion import Planned, fuse
+from bireme.core.negotiation.member import Execute, Fail, Member, Settle, Stop
 from bireme.core.negotiation.messages import Fault, Kind, Request
 from bireme.errors import CollectiveError, EngineClosed, MismatchError, RankLost
 from bireme.settings.collective import CollectiveSettings
@@ -87,6 +88,29 @@ def test_a_failure_after_a_farewell_is_told_as_the_farewell(runner):
     handle = submitted(runner, Request("a", Kind.ALLREDUCE))
     runner.obey([Stop(Fault.CLOSED, "rank 0 has shut down")])
     runner.obey([Stop(Fault.BROKEN, "the exchange failed")])
+    with pytest.raises(EngineClosed, match="rank 0 has shut down"):
+        handle.wait()
+
+
+@pytest.mark.parametrize("is_told_first", [True, False])
+def test_an_exchange_that_fails_as_a_rank_leaves_ends_at_once(runner, monkeypatch, is_told_first):
+    """Nobody is asked why: the rank that was interrupted has said that it shut down."""
+    request = Request("a", Kind.ALLREDUCE, "float32", (2,))
+    handle = submitted(runner, request)
+    asked = []
+    runner.on_failure = asked.append
+    farewell = Stop(Fault.CLOSED, "rank 0 has shut down")
+
+    def exchange(bucket, pieces):
+        if is_told_first:
+            runner.obey([farewell])
+        raise CollectiveError("rank 0 gave up")
+
+    monkeypatch.setattr(runner, "_exchange", exchange)
+    runner.obey([Execute(fuse([Planned(request, num_elements=2)], 0))])
+    runner.work()
+    assert len(asked) == (not is_told_first)
+    runner.obey([farewell])
     with pytest.raises(EngineClosed, match="rank 0 has shut down"):
         handle.wait()
 

@@ -95,7 +95,7 @@ class Runner:
                 piece = self.member.take_ticket(order.key)
                 if piece is not None:
                     piece.call.fail_piece(error_of(order.fault, order.message))
-            elif isinstance(order, Stop) and order.fault is not Fault.CLOSED:
+            elif isinstance(order, Stop) and (order.fault is not Fault.CLOSED or self._has_failed):
                 self.halt(order)
             else:
                 # What was agreed on before is done first: everybody else has done it, too.
@@ -225,4 +225,10 @@ class Runner:
             fault = Fault.BROKEN
         text = f"the exchange of {name} failed: {type(error).__name__}: {error}"
         self.give_up(text)
+        with self._lock:
+            farewell = next((each for each in self._queue if isinstance(each, Stop)), None)
+            if farewell is not None:
+                # Who left in the middle of this has said so: nobody needs to be asked.
+                self.halt(farewell)
+                return
         self.on_failure(Stop(fault, text))
