@@ -29,10 +29,11 @@ def run_job(
     slice_bytes=16,
     until_s=500.0,
     workers_per_host=0,
+    cluster_class=Cluster,
     **config,
 ):
     """Run a job under the watch of all checks that hold at any time; return the cluster."""
-    cluster = Cluster(
+    cluster = cluster_class(
         JobConfig(
             num_workers,
             num_servers,

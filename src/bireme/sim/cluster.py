@@ -52,6 +52,9 @@ class Cluster:
         {H: 0, S[0]: 0, W[0]: 0, W[1]: 0}
     """
 
+    values_class: type[FloatValues] = FloatValues
+    """What servers compute with."""
+
     def __init__(
         self,
         config: JobConfig,
@@ -124,7 +127,7 @@ class Cluster:
         self._begin(SCHEDULER, core)
 
     def _start_server(self, rank: int) -> None:
-        values = FloatValues()
+        values = self.values_class()
         values.keep_history = self._keep_history
         self.values.append(values)
         core = ServerCore(self._identity(Role.SERVER, rank), values)
