@@ -73,6 +73,58 @@ def test_ctrl_c_cancels_the_job(tmp_path):
     assert printer.said[1] == "SIGINT: ending job 7"
 
 
+LATE = """
+import os, signal, sys, time
+os.kill(os.getppid(), signal.SIGINT)
+while not os.path.exists(sys.argv[1] + '/said'): time.sleep(0.01)
+print(7, flush=True)
+while not os.path.exists(sys.argv[1] + '/cancelled'): time.sleep(0.01)
+"""
+
+
+def test_ctrl_c_before_the_job_has_a_number(tmp_path):
+    printer = Printer()
+    said = printer.said.append
+    printer.say = lambda text: (said(text), (tmp_path / "said").touch())
+    ended = follow(queue_of(tmp_path, LATE), "", lambda n: tmp_path / f"{n}.log", printer)
+    assert (ended.job, ended.exit_code) == ("7", 130)
+    assert printer.said[0] == "SIGINT: ending the job as soon as it has a number"
+    assert (tmp_path / "cancelled").exists()
+
+
+def test_a_job_that_cannot_be_ended(tmp_path):
+    printer = Printer()
+    printer.on_two = lambda: os.kill(os.getpid(), signal.SIGINT)
+    fails = ("sh", "-c", f"touch {tmp_path}/cancelled; echo not yours >&2; exit 1")
+    queue = replace(queue_of(tmp_path), cancel=lambda number: fails)
+    assert follow(queue, "wait", lambda n: tmp_path / f"{n}.log", printer).exit_code == 130
+    assert printer.said[2] == "job 7 may go on: sh fails with exit code 1: not yours"
+
+
+def test_a_cluster_that_does_not_answer_for_a_while_ends_no_job(tmp_path):
+    answers = iter([None, JobError("down"), JobError("down"), None, 0])
+
+    def exit_code(_number):
+        answer = next(answers)
+        if isinstance(answer, JobError):
+            raise answer
+        return answer
+
+    printer = Printer()
+    queue = replace(queue_of(tmp_path, "print(7)"), exit_code=exit_code)
+    assert follow(queue, "", lambda n: tmp_path / f"{n}.log", printer).exit_code == 0
+    assert printer.said[1:] == ["nothing is known of job 7: down; asking on"]
+
+
+def test_ctrl_c_while_the_cluster_does_not_answer(tmp_path):
+    def exit_code(_number):
+        os.kill(os.getpid(), signal.SIGINT)
+        raise JobError("down")
+
+    queue = replace(queue_of(tmp_path, "print(7)"), exit_code=exit_code)
+    assert follow(queue, "", lambda n: tmp_path / f"{n}.log", Printer()).exit_code == 130
+
+
 def test_a_refusal_says_what_the_cluster_says(tmp_path):
     queue = queue_of(tmp_path, "import sys; sys.exit('invalid partition')")
     queue = Queue(

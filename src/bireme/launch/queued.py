@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bireme.errors import ConfigError, JobError
+from bireme.launch.asking import ask
 from bireme.launch.base import Submitted
 from bireme.launch.console import Printer
 from bireme.launch.lines import LineBuffer
@@ -149,6 +150,7 @@ class _Follower:
         self._output: BinaryIO | None = None
         self._lines = LineBuffer()
         self._stopped = 0
+        self._answers = True
         self._ask_s = 0.0
         self._pause_s = 0.5
 
@@ -175,7 +177,19 @@ class _Follower:
         # The longer it has run, the less a few seconds more matter, and the cluster is asked less.
         self._pause_s = min(_PAUSE_S, self._pause_s * 1.2)
         self._ask_s = now_s + self._pause_s
-        return self._queue.exit_code(self._number)
+        return self._asked(self._queue.exit_code)
+
+    def _asked(self, exit_code: Callable[[str], int | None]) -> int | None:
+        """Ask the cluster; that it does not answer, as while it is started anew, ends no job."""
+        try:
+            code = exit_code(self._number)
+        except JobError as error:
+            if self._answers:
+                self._printer.say(f"nothing is known of job {self._number}: {error}; asking on")
+            self._answers = False
+            return 1 if self._stopped else None
+        self._answers = True
+        return code
 
     def _step(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -188,26 +202,33 @@ class _Follower:
             if self._number:
                 output = self._output_of(self._number)
                 self._printer.say(f"submitted as job {self._number}; its output is in {output}")
+                if self._stopped:
+                    self._cancel()
         for signum in self._inbox.take():
             self._stop(signum)
         self._show()
 
     def _stop(self, signum: int) -> None:
-        if not self._number:
-            self._process.terminate()
-            return
-        again = " at once" if self._stopped else ""
-        self._stopped = self._stopped or signum
+        is_again, self._stopped = bool(self._stopped), self._stopped or signum
         name = signal.Signals(signum).name
-        self._printer.say(f"{name}: ending job {self._number}{again}")
-        subprocess.run(
-            self._queue.cancel(self._number),
-            env=dict(self._queue.env),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_LIMIT_S,
-            check=False,
-        )
+        if self._number:
+            self._printer.say(f"{name}: ending job {self._number}{' at once' * is_again}")
+            if not self._cancel() and is_again:
+                self._process.terminate()
+        elif is_again:
+            self._process.terminate()
+        else:
+            # It may be in the queue already, and nobody would know how to end it.
+            self._printer.say(f"{name}: ending the job as soon as it has a number")
+
+    def _cancel(self) -> bool:
+        """End the job, and return whether the cluster has taken that."""
+        try:
+            ask(tuple(self._queue.cancel(self._number)), self._queue.env)
+        except JobError as error:
+            self._printer.say(f"job {self._number} may go on: {error}")
+            return False
+        return True
 
     def _show(self) -> bool:
         """Print what the job has written since, and return whether that was anything."""

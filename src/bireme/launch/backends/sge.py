@@ -177,7 +177,7 @@ class SgeBackend:
 
     def logs(self, job: str) -> Iterator[str]:
         """Yield the lines of a job's output, as long as Grid Engine knows where it is."""
-        return lines_of(qstat_output(ask(("qstat", "-j", job), self._env)), job)
+        return lines_of(qstat_output(ask(("qstat", "-j", job), self._env, "do not exist")), job)
 
     def _site(
         self,

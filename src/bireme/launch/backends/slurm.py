@@ -150,7 +150,7 @@ class SlurmBackend:
         return lines_of(shown(self._show(job), "StdOut"), job)
 
     def _show(self, job: str) -> str:
-        return ask(("scontrol", "--oneliner", "show", "job", job), self._env)
+        return ask(("scontrol", "--oneliner", "show", "job", job), self._env, "invalid job id")
 
     def _wishes(self, spec: JobSpec) -> Iterator[str]:
         resources = spec.resources
