@@ -2,6 +2,7 @@
 
 import os
 import socket
+import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
@@ -53,6 +54,9 @@ class FakeLink:
 
 class FakeStation:
     def __init__(self, link) -> None:
+        self.lock = threading.RLock()
+        self.inbox: list = []
+        self.ended: act.EndJob | None = None
         self.links = {link.context: link}
         self.num_messages = 0
         self.performed: list = []
@@ -108,8 +112,14 @@ def test_what_was_not_seen_or_is_declined_is_left():
     stencil = side.learn()
     side.core.declines = True
     assert not side.take(stencil.write(6, 1))
-    side.station.links.clear()
     side.core.declines = False
+    side.station.inbox.append("a link that is new")
+    assert not side.take(stencil.write(6, 1))
+    side.station.inbox.clear()
+    side.station.ended = act.EndJob(0, "over")
+    assert not side.take(stencil.write(6, 1))
+    side.station.ended = None
+    side.station.links.clear()
     assert not side.take(stencil.write(6, 1))
     assert side.station.num_messages == 0
 

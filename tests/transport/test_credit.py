@@ -55,3 +55,21 @@ def test_frames_without_payload_need_no_credit() -> None:
     sender.sent(10)
     assert sender.allows(0)
     assert not sender.allows(1)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 120)), max_size=40))
+def test_what_passes_counts_as_received_and_released(steps: list[tuple[bool, int]]) -> None:
+    one, other = ReceiveWindow(100), ReceiveWindow(100)
+    for at_once, size_bytes in steps:
+        outcomes = []
+        for window in (one, other):
+            try:
+                if window is one and at_once:
+                    outcomes.append(window.passed(size_bytes))
+                else:
+                    window.received(size_bytes)
+                    outcomes.append(window.released(size_bytes))
+            except RemoteProtocolError:
+                outcomes.append(-1)
+        assert outcomes[0] == outcomes[1]
+        assert one.unreleased_bytes == other.unreleased_bytes == 0

@@ -49,10 +49,15 @@ class ExpressShelf(Shelf):
             Whether it was taken in: as by ``push``. If not, nothing has changed.
         """
         request, number = numbers
-        unit = self._unit(push)
-        if unit is None or unit.refused or peer.rank != push.rank:
+        entries = push.entries
+        unit: Slot | None
+        if len(entries) == 1:
+            unit = self._slots.get((entries[0].key_id, entries[0].index))
+        else:
+            unit = self._groups.formed(entries)
+        if unit is None or unit.group is not None or unit.refused or peer.rank != push.rank:
             return False
-        entry = unit.entry if isinstance(unit, Group) else push.entries[0]
+        entry = unit.entry if isinstance(unit, Group) else entries[0]
         ledger, number = unit.ledger, number + entry.lead
         if number != ledger.expected(peer.rank) or peer.span != (push.first_shard, push.end_shard):
             return False
@@ -70,16 +75,6 @@ class ExpressShelf(Shelf):
         if ledger.ready(self._crew.awaited):
             self._finish(unit)
         return True
-
-    def _unit(self, push: Push) -> "Slot | None":
-        """Return the slot, or the group of slots, that all of a push is for."""
-        entries = push.entries
-        if len(entries) > 1:
-            return self._groups.formed(entries)
-        if not entries:
-            return None
-        slot = self._slots.get((entries[0].key_id, entries[0].index))
-        return None if slot is None or slot.group is not None else slot
 
 
 class ExpressDesk:

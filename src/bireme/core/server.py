@@ -160,7 +160,7 @@ class ServerCore:
             what is expected next: then ``handle`` takes the message.
         """
         peer = self._peers.get(link)
-        if peer is None or push.view != self._view or self._gave_up or self.ended:
+        if peer is None or push.view != self._view or self._gave_up or self._member.ended:
             return None
         shelf = self._shelf
         try:

@@ -242,7 +242,8 @@ class Slot:
         weights = push.weights if isinstance(push, JointPush) else (push.weight,)
         weight = 1.0 if isinstance(push, JointPush) and push.weighed else weights[0]
         partials = self.partials
-        node = tree.climb(partials, node)
+        if tree.has_gaps:
+            node = tree.climb(partials, node)
         sibling = partials.pop(node ^ 1, None)
         if sibling is None:
             try:

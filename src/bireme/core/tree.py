@@ -43,6 +43,8 @@ class Tree:
         self._size = 1 << (num_shards - 1).bit_length()
         self._empty: frozenset[int] = frozenset()
         self._empty_at_the_end: frozenset[int] = frozenset()
+        self.has_gaps = False
+        """Whether a sum may rise without a sibling."""
         self.set_absent(())
 
     def node(self, first: int, end: int) -> int:
@@ -94,6 +96,7 @@ class Tree:
         gone.update(range(self._size + self.num_shards, 2 * self._size))
         away = gone | {self._size + shard for shard in for_now}
         self._empty = self._closed(gone)
+        self.has_gaps = bool(self._empty)
         self._empty_at_the_end = self._closed(away)
 
     def climb(self, partials: dict[int, P], node: int) -> int:

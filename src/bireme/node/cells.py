@@ -87,7 +87,8 @@ class Cell:
         A sum of contributions that all came in one cast to 16 bits is rounded to that type once,
         so that it can be answered in it; what readers see does not depend on how it reaches them.
         """
-        self._uncode()
+        if self._coded is not None:
+            self._uncode()
         if self.param is not None:
             self.param.copy_(total.tensor.view_as(self.param))
             self._fresh = False
@@ -159,7 +160,8 @@ class Cell:
 
     def read(self) -> Held:
         """Return the value's memory, which will not change."""
-        self._publish()
+        if not self._fresh:
+            self._publish()
         return self._public
 
     def lend(self) -> None:

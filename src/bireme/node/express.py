@@ -7,8 +7,9 @@ next; whatever is not takes the ordinary way through :mod:`bireme.node.runtime`,
 tell from the state which way a message took.
 """
 
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import TYPE_CHECKING, Protocol
 
 from bireme.core import actions as act
@@ -31,13 +32,19 @@ _MOST_STENCILS = 1 << 12
 
 
 class Station(Protocol):
-    """What the short way needs of the runtime. Its lock is held."""
+    """What the short way needs of the runtime."""
 
+    lock: threading.RLock
     links: dict[int, Link]
     num_messages: int
+    ended: act.EndJob | None
+
+    @property
+    def inbox(self) -> Sized:
+        """What is to be done before anything that arrives."""
 
     def perform(self, actions: Sequence[act.Action]) -> None:
-        """Carry out actions in order."""
+        """Carry out actions in order. The lock is held."""
 
 
 class Express:
@@ -72,20 +79,20 @@ class Express:
         repeats.learn(head, message, payload_bytes)
 
     def take(self, link: Link, head: bytes, payload: memoryview) -> bool:
-        """Take a frame if it repeats an earlier one; return whether it did."""
+        """Take a frame if it repeats an earlier one; return whether it did. Takes the lock."""
         number: int = link.context  # type: ignore[assignment]
-        repeats = self._repeats.get(number)
-        if repeats is None or number not in self._station.links:
-            return False
-        found = repeats.find(head)
+        station, repeats = self._station, self._repeats.get(number)
+        found = None if repeats is None else repeats.find(head)
         if found is None:
             return False
-        message, first, second = found
-        frame = ReceivedFrame(head, payload)
-        if not self._take(number, message, (first, second), frame):
-            return False
-        self._station.num_messages += 1
-        return True
+        with station.lock:
+            if station.inbox or station.ended is not None or number not in station.links:
+                return False
+            message, first, second = found
+            if not self._take(number, message, (first, second), ReceivedFrame(head, payload)):
+                return False
+            station.num_messages += 1
+            return True
 
     def submit(self, call: Call) -> bool:
         """Carry out a call of the user if that goes by the short way; return whether it does."""

@@ -134,7 +134,7 @@ class Runtime:
         self.links: dict[int, Link] = {}
         """The open links by number."""
         self._express: Express | None = None
-        self._inbox: collections.deque[tuple[ev.Event | act.EndJob, Link | None]] = (
+        self.inbox: collections.deque[tuple[ev.Event | act.EndJob, Link | None]] = (
             collections.deque()
         )
         self._next_link = 1
@@ -144,7 +144,6 @@ class Runtime:
         self._looked_s = -_LOOK_S
         self._due_s: float | None = None
         self._saw_events = False
-        self._saw_express = False
         self._last_read: tuple[bytes | None, Message | None, int] = (None, None, 0)
         self.num_messages = 0
         """Sent and received so far."""
@@ -171,19 +170,11 @@ class Runtime:
         """
         if self.timeline is None and self._egress is None and not self._payload_crc:
             self._express = express
-            self._transport.express = self._take_at_once
+            self._transport.express = express.take
 
     def order(self, egress: Egress) -> None:
         """Have the payloads that leave from now on ordered; none has left yet."""
-        self._egress, self._express = egress, None
-
-    def _take_at_once(self, link: Link, head: bytes, payload: memoryview) -> bool:
-        with self.lock:
-            if self._inbox or self.ended is not None or self._express is None:
-                return False
-            taken = self._express.take(link, head, payload)
-            self._saw_express = self._saw_express or taken
-            return taken
+        self._egress, self._express, self._transport.express = egress, None, None
 
     def start(self) -> None:
         """Let the role begin."""
@@ -229,15 +220,16 @@ class Runtime:
             self._looked_s = before_s
             due_s = self._due_s = self._core.next_deadline_s()
             patience_s = self._patience_s(due_s, before_s)
+        before = self.num_messages
         events = self._transport.poll(patience_s)
         now_s = time.monotonic()
         if now_s > before_s + patience_s + _ASLEEP_S:
             # This process was stopped or starved. Limits are judged by what has come meanwhile.
             events += self._transport.poll(0.0)
-        self._saw_events, self._saw_express = bool(events) or self._saw_express, False
+        self._saw_events = bool(events) or self.num_messages != before
         with self.lock:
-            while self._inbox:
-                self._connected(*self._inbox.popleft())
+            while self.inbox:
+                self._connected(*self.inbox.popleft())
             for event in events:
                 if type(event) is Arrived:
                     self._arrived(*event)
@@ -255,7 +247,7 @@ class Runtime:
         return self.ended
 
     def _patience_s(self, due_s: float | None, now_s: float) -> float:
-        if self._inbox or self.ended is not None:
+        if self.inbox or self.ended is not None:
             return 0.0
         if due_s is None or due_s > now_s + _LONGEST_POLL_S:
             return _LONGEST_POLL_S
@@ -383,16 +375,16 @@ class Runtime:
                 link = self._transport.connect(address, _CONNECT_LIMIT_S)
             except AuthError as error:
                 # Trying again cannot help, and waiting would hide it.
-                self._inbox.append((act.EndJob(_EXIT_REFUSED, str(error)), None))
+                self.inbox.append((act.EndJob(_EXIT_REFUSED, str(error)), None))
                 self._transport.wake()
                 return
             except BiremeError as error:
                 reasons.append(str(error))
             else:
-                self._inbox.append((ev.Linked(number, node), link))
+                self.inbox.append((ev.Linked(number, node), link))
                 self._transport.wake()
                 return
-        self._inbox.append((ev.ConnectFailed(node, "; ".join(reasons)), None))
+        self.inbox.append((ev.ConnectFailed(node, "; ".join(reasons)), None))
         self._transport.wake()
 
     def _reachable(self, node: NodeId, addresses: Sequence[str]) -> Sequence[str]:

@@ -239,9 +239,9 @@ class TorchSlotValues:
         slot: Cell = cell  # type: ignore[assignment]
         coded = slot.coded
         if coded is not None:
-            return coded[1], coded[1].view.nbytes, coded[0]
+            return coded[1], len(coded[1].view), coded[0]
         held = slot.read()
-        return held, held.view.nbytes, RAW
+        return held, len(held.view), RAW
 
     def read_rows(self, cell: object, payload: object, num_ids: int) -> tuple[object, int]:
         """Return a handle of some rows' bytes and their number."""

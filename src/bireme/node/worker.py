@@ -172,7 +172,9 @@ class WorkerClient:
     ) -> None:
         """Push slots, and return when the new values are in their places."""
         number = next(self._numbers)
-        call = _exchange(number, items, timeout_s, weight, mean, priority, bunches)
+        call = calls.PushCall(
+            number, tuple(items), timeout_s, weight, mean, True, priority, tuple(bunches)
+        )
         self._wait(self._submit(number, call, Ticket(places)))
 
     def begin_pushpull(

@@ -101,6 +101,22 @@ class ReceiveWindow:
             )
         self.unreleased_bytes += size_bytes
 
+    def passed(self, size_bytes: int) -> int:
+        """Count a payload that arrived and was given back at once; return as `released` does.
+
+        Raises:
+            RemoteProtocolError: As `received`.
+        """
+        under_way_bytes = self.unreleased_bytes + self._unreported_bytes
+        if size_bytes > self.window_bytes - under_way_bytes:
+            self.received(size_bytes)
+            return self.released(size_bytes)
+        self._unreported_bytes += size_bytes
+        if 4 * self._unreported_bytes < self.window_bytes:
+            return 0
+        report_bytes, self._unreported_bytes = self._unreported_bytes, 0
+        return report_bytes
+
     def released(self, size_bytes: int) -> int:
         """Count a payload given back and return the bytes to report to the sender now, or 0."""
         self.unreleased_bytes -= size_bytes

@@ -310,9 +310,6 @@ class SocketLink(Link):
             self.take_frame(kind, head, payload)
             return
         owner = self._owner
-        with self._lock:
-            self._receive_window.received(len(payload))
-            staging.lent += 1
         self._num_received += 1
         self._received_bytes += len(head) + len(payload)
         taking = owner.taking
@@ -322,8 +319,15 @@ class SocketLink(Link):
             and not self._closed_here
             and taking(self, head, payload)
         ):
-            self._return_staged(staging, len(payload))
+            with self._lock:
+                report_bytes = self._receive_window.passed(len(payload))
+                report = self.credit_head(report_bytes) if report_bytes else None
+            if report is not None:
+                self._sender.send_own(report)
             return
+        with self._lock:
+            self._receive_window.received(len(payload))
+            staging.lent += 1
         frame = ReceivedFrame(head, payload, partial(self._give_staged, staging))
         if self._closed_here:
             frame.release()
@@ -368,12 +372,9 @@ class SocketLink(Link):
 
     def _give_staged(self, staging: Staging, frame: ReceivedFrame) -> None:
         """Note that nothing looks at a staged payload any more. Any thread."""
-        self._return_staged(staging, len(frame.payload))
-
-    def _return_staged(self, staging: Staging, payload_bytes: int) -> None:
         with self._lock:
             staging.lent -= 1
-            report_bytes = self._receive_window.released(payload_bytes)
+            report_bytes = self._receive_window.released(len(frame.payload))
             report = self.credit_head(report_bytes) if report_bytes else None
         if report is not None:
             self._sender.send_own(report)

@@ -111,7 +111,12 @@ class FrameReader:
         if self._missing_bytes:
             num_bytes = self._read_payload(stream)
         else:
-            room = self._free_staging()
+            if self._start == self._end and not self._owner_of_staging.lent and self._is_usual:
+                # A payload behind a head as long as the last one's then lies well for computing.
+                self._start = self._end = -self._lead_bytes & _ALIGNED
+                room = self._staging[self._end :]
+            else:
+                room = self._free_staging()
             num_bytes = stream.receive([room])
             self.drained = num_bytes < len(room)
             if num_bytes > 0:
@@ -139,6 +144,7 @@ class FrameReader:
     def _stage(self, size_bytes: int) -> None:
         self._owner_of_staging = Staging(size_bytes)
         self._staging = self._owner_of_staging.memory
+        self._is_usual = size_bytes == _STAGING_BYTES
 
     def _free_staging(self) -> memoryview:
         """Return room behind what is staged; a frame's head always fits."""

@@ -133,10 +133,9 @@ class Routine:
                 self._is_apart = are_disjoint(_together(values, outs))
             if not self._is_apart:
                 return None
-            parcels = [
-                (bunch, Parcel(views, bunch.size_bytes, values))
-                for bunch, views in zip(self._bunches, sent.views, strict=True)
-            ]
+            parcels = []
+            for bunch, views in zip(self._bunches, sent.views, strict=True):
+                parcels.append((bunch, Parcel(views, bunch.size_bytes, values)))
             return parcels, Landing(self._targets, outs)
 
 

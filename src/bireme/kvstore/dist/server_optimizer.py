@@ -106,7 +106,8 @@ class ServerOptimizer:
     def refresh(self) -> None:
         """Send the numbers again if they have changed, or if keys with own numbers were added."""
         # Without the lock: whoever has nothing to send does not wait for another thread's command.
-        if self._is_up_to_date(self._spec, self._live):
+        spec = self._spec
+        if spec is None or self._is_up_to_date(spec, self._live):
             return
         with self._lock:
             spec = self._spec
@@ -121,10 +122,8 @@ class ServerOptimizer:
                 self._send(spec)
 
     def _is_up_to_date(
-        self, spec: OptimizerSpec | None, live: torch.optim.Optimizer | None
+        self, spec: OptimizerSpec, live: torch.optim.Optimizer | None
     ) -> bool:
-        if spec is None:
-            return True
         if live is not None and not spec.describes(live):
             return False
         if not (spec.groups or spec.lr_mult or spec.wd_mult):
