@@ -30,7 +30,7 @@ test: $(STAMP) ## Set up, then run the tests, but for jobs of several processes 
 test-integration: $(STAMP) ## Run the tests that start jobs of several processes and kill them.
 	$(BIN)/python -m pytest -m "integration and not long"
 
-test-long: $(STAMP) ## Run the tests of jobs as large as they come: a gigabyte of output, thousands of hosts.
+test-long: $(STAMP) ## Run the tests of jobs as large as they come: a gigabyte of output, thousands of hosts, more than 2^31 elements (14 GB of memory).
 	$(BIN)/python -m pytest -m long tests/integration
 
 test-clusters: $(STAMP) ## Install sshd, MPI, Slurm and Grid Engine (as root, by apt-get), and run jobs there.

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bireme.collective.arithmetic import factors, scale_
+from bireme.collective.arithmetic import factors, row_counts, scale_
 from bireme.types import ReduceOp
 
 
@@ -42,3 +42,20 @@ def test_a_factor_of_one_touches_nothing():
 def test_only_an_average_divides():
     assert factors(ReduceOp.AVERAGE, 2.0, 3.0, 4) == (2.0, 0.75)
     assert factors(ReduceOp.SUM, 2.0, 3.0, 4) == (2.0, 3.0)
+
+
+def test_large_tensors_are_scaled_in_parts():
+    tensor = torch.arange(2**21 + 3) % 100
+    expected = (tensor.double() * 0.3).to(torch.int64)
+    scale_(tensor, 0.3)
+    assert torch.equal(tensor, expected)
+    columns = torch.full((4, 3), 10, dtype=torch.int32).t()
+    scale_(columns, 0.5)
+    assert columns.tolist() == [[5] * 4] * 3
+
+
+def test_counts_are_int32_while_that_holds_them():
+    counts = row_counts([0, 2**31 - 1], torch.device("cpu"))
+    assert (counts.dtype, counts.tolist()) == (torch.int32, [0, 2**31 - 1])
+    assert row_counts([], None).dtype is torch.int32
+    assert row_counts([2**40], None).tolist() == [2**40]

@@ -1,5 +1,6 @@
 """Training of several ranks equals that of one process, in the ways that take longest to try."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -41,3 +42,10 @@ has_compiler = pytest.mark.skipif(
 def test_compiled_models_with_batch_norm_over_all_ranks(tmp_path, backend, num_proc):
     run(num_proc, "compiled_models", backend, tmp_path)
     assert len(list(tmp_path.glob("fine-*"))) == num_proc
+
+
+@pytest.mark.parametrize("num_proc", [2, 3, 4])
+def test_parameters_equal_those_of_one_process(tmp_path, num_proc):
+    run(num_proc, "horovod_training", tmp_path)
+    found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(num_proc)]
+    assert found == [{}] * num_proc

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from bireme.collective.adasum import adasum_
-from bireme.collective.arithmetic import factors, scale_
+from bireme.collective.arithmetic import factors, row_counts, scale_
 from bireme.collective.planes import Plane
 from bireme.collective.submissions import Part
 from bireme.collective.timeline import CollectiveTimeline
@@ -210,7 +210,7 @@ class Execution:
                 )
                 self._timed(f"{plane.name}_ALLTOALL", bucket, action)
             splits_device = piece.splits_device if piece is not None else None
-            counts = torch.tensor(received, dtype=torch.int32, device=splits_device)
+            counts = row_counts(received, splits_device)
             self._finish(piece, (whole, counts))
 
     def _reducescatter(

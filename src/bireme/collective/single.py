@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bireme.collective.arithmetic import factors, scale_
+from bireme.collective.arithmetic import factors, row_counts, scale_
 from bireme.collective.base import GLOBAL_SET
 from bireme.collective.checks import check_set_ranks
 from bireme.collective.front import Front, Operation
@@ -126,7 +126,7 @@ def _result_of(operation: Operation) -> Any:
     if kind is Kind.REDUCESCATTER and op not in (ReduceOp.SUM, ReduceOp.AVERAGE):
         raise MismatchError(f"{names[0]}: reducescatter takes SUM and AVERAGE, not {op!r}")
     if kind is Kind.ALLTOALL:
-        received = torch.tensor(rows, dtype=torch.int32, device=splits_device)
+        received = row_counts(rows, splits_device)
         return tensors[0].detach()[: rows[0]].clone(), received
     scales = (1.0, 1.0)
     if kind in (Kind.ALLREDUCE, Kind.REDUCESCATTER):
