@@ -43,6 +43,8 @@ def test_no_two_places_overlap():
             first.words[first.step_word(rank)] = 30 + rank
             first.words[first.state_word(rank)] = 40 + rank
             first.words[first.process_word(rank)] = 50 + rank
+            first.words[first.asleep_word(rank)] = 60 + rank
+        first.words[first.gate_word] = 70
         assert set(first.read_note(0)) == {"x"}
         for rank in (0, 1):
             for odd in (0, 1):
@@ -50,6 +52,32 @@ def test_no_two_places_overlap():
                 assert bytes(first.label(rank, odd)) == bytes([20 + 2 * rank + odd]) * 64
             words = [first.words[word(rank)] for word in (first.step_word, first.state_word)]
             assert words == [30 + rank, 40 + rank]
+            assert first.words[first.asleep_word(rank)] == 60 + rank
+        assert first.words[first.gate_word] == 70
+
+
+def test_each_rank_has_a_core_where_all_together_have_enough(monkeypatch):
+    def made(*cores):
+        mine = iter(cores)
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: next(mine))
+        found = segments(len(cores), 4096)
+        for rank, each in enumerate(found):
+            each.words[each.process_word(rank)] = rank
+        try:
+            return {each.has_core_each() for each in found}
+        finally:
+            for each in found:
+                each.close()
+
+    assert made({0}, {1}) == {True}
+    assert made({2}, {2}) == {False}
+    assert made({0, 1}, {0, 1}) == {True}
+    assert made({0, 1}, {0, 1}, {1, 0}) == {False}
+
+
+def test_ranks_of_one_process_have_no_core_each():
+    with two() as (first, _):
+        assert not first.has_core_each()
 
 
 def test_a_note_that_is_too_long_is_cut_between_letters():

@@ -5,6 +5,8 @@ import time
 import pytest
 from tests.collective.bank.crew import segments
 
+from bireme.collective.bank.futex import Futex
+from bireme.collective.bank.looking import Looking
 from bireme.collective.bank.segment import State
 from bireme.collective.bank.steps import Steps
 from bireme.errors import CollectiveError, RankLost, StateError, WaitTimeout
@@ -69,6 +71,56 @@ def test_nobody_reads_what_was_not_written_before(clocks):
         return steps.step
 
     assert crew.run(work) == dict.fromkeys(range(3), 60)
+
+
+@pytest.mark.parametrize("looks", [False, True])
+def test_no_wake_is_lost(clocks, looks):
+    """A lost one would cost a minute here."""
+    crew = clocks(3)
+    for steps in crew.all:
+        steps._futex = Futex(limit_s=60)
+        steps._looking = Looking(5e-6 if looks else 0.0)
+
+    def work(rank, steps):
+        steps.begin("test", 30)
+        for _ in range(1500):
+            steps.end_step()
+        return steps.step
+
+    assert crew.run(work) == dict.fromkeys(range(3), 1500)
+
+
+def test_nobody_is_woken_where_nobody_sleeps(clocks, monkeypatch):
+    crew = clocks(2)
+    woken = []
+    monkeypatch.setattr(crew.all[0]._futex, "wake", woken.append)
+    words = crew.segments[1].words
+    for step in range(1, 4):
+        words[crew.segments[1].step_word(1)] = step
+        crew.all[0].end_step()
+    assert woken == []
+    words[crew.segments[1].asleep_word(1)] = 1
+    words[crew.segments[1].step_word(1)] = 4
+    crew.all[0].end_step()
+    assert len(woken) == 1
+    assert words[crew.segments[1].gate_word] == 4
+
+
+def test_who_dies_before_it_opens_the_gate_holds_nobody_up(clocks):
+    crew = clocks(2)
+    words = crew.segments[1].words
+    thread = threading.Thread(target=crew.all[0].end_step)
+    thread.start()
+    while not words[crew.segments[1].asleep_word(0)]:
+        time.sleep(0.001)
+    words[crew.segments[1].step_word(1)] = 1
+    thread.join(10)
+    assert not thread.is_alive()
+    assert not words[crew.segments[1].asleep_word(0)]
+
+
+def test_ranks_of_one_process_do_not_look(clocks):
+    assert clocks(2).all[0]._looking.limit_s() == 0
 
 
 def test_who_is_missing_is_named_at_the_limit(clocks):

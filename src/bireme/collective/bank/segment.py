@@ -2,12 +2,13 @@
 
 ::
 
-    line of rank 0   step | state | label for even steps | label for odd steps | note
+    line of rank 0   step, state, process, asleep | labels of even, odd steps | gate | cores | note
     line of rank 1   ...
     areas            rank 0 even, rank 0 odd, rank 1 even, rank 1 odd, ...
 
 Every byte has one writer, the rank whose line or area it lies in; so no atomic instructions are
-needed. It is an anonymous memory file: it has no name anywhere, in ``/dev/shm`` or elsewhere, and
+needed. The exception is the gate in the line of rank 0 (see `steps.py`): whoever writes it writes
+the same. It is an anonymous memory file: it has no name anywhere, in ``/dev/shm`` or elsewhere, and
 vanishes with the last process that maps it, however it dies.
 Called by `meeting.py`, which makes or receives the file, and by `steps.py`.
 """
@@ -24,14 +25,18 @@ from enum import IntEnum
 
 import numpy as np
 
+from bireme.collective.bank.cores import core_set
 from bireme.errors import RemoteProtocolError
 
 __all__ = ("LABEL_BYTES", "Layout", "Segment", "State", "make_file")
 
 LABEL_BYTES = 64
-_LINE_BYTES = 512
+_LINE_BYTES = 1024
 _LINE_WORDS = _LINE_BYTES // 4
-_NOTE_AT = 64 + 2 * LABEL_BYTES
+_GATE_AT = 64 + 2 * LABEL_BYTES
+_CORES_AT = _GATE_AT + 64
+_CORES_BYTES = 256
+_NOTE_AT = _CORES_AT + _CORES_BYTES
 _NOTE_BYTES = _LINE_BYTES - _NOTE_AT
 _PAGE_BYTES = 4096
 _LOCK = struct.Struct("@hhqqi4x")
@@ -122,6 +127,8 @@ class Segment:
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         # Before anybody is told that this rank has come, so that none takes it for one that went.
         self.words[self.process_word(rank)] = _process_mark()
+        start = rank * _LINE_BYTES + _CORES_AT
+        self.view[start : start + _CORES_BYTES] = core_set(_CORES_BYTES)
         self.words[self.state_word(rank)] = State.HERE
 
     def open_again(self) -> int:
@@ -142,6 +149,26 @@ class Segment:
     def process_word(self, rank: int) -> int:
         """Return where in `words` a rank says which process it belongs to."""
         return rank * _LINE_WORDS + 2
+
+    def asleep_word(self, rank: int) -> int:
+        """Return where in `words` a rank says that it sleeps, or is about to."""
+        return rank * _LINE_WORDS + 3
+
+    @property
+    def gate_word(self) -> int:
+        """Where in `words` it is said which step all have ended; ranks sleep at it."""
+        return _GATE_AT // 4
+
+    def has_core_each(self) -> bool:
+        """Return whether the ranks' cores are as many as they, and no two ranks share a process."""
+        ranks = range(self.layout.num_ranks)
+        if len({self.words[self.process_word(rank)] for rank in ranks}) < len(ranks):
+            return False
+        cores = 0
+        for rank in ranks:
+            start = rank * _LINE_BYTES + _CORES_AT
+            cores |= int.from_bytes(self.view[start : start + _CORES_BYTES], "little")
+        return cores.bit_count() >= len(ranks)
 
     def label(self, rank: int, odd: int) -> memoryview:
         """Return where a rank says what it does in even or in odd steps."""

@@ -13,6 +13,23 @@ x86 keeps that order; ARM and others do not by themselves. Both sides therefore 
 the two: they release it and take it again. A release and a later acquisition by one thread order
 everything before the one with everything after the other (on ARM these are ``stlr``/``swpl`` and
 ``ldaxr``/``casa``, which the architecture keeps in order; on x86 they are locked instructions).
+They also order a write before a later read, which x86 does not by itself.
+
+**Waking.** Nobody is woken while any rank is late, and nobody calls the kernel when nobody sleeps:
+
+* Each rank writes its step, passes the lock, reads all steps. Of the passes one is the last, and
+  that rank sees that all have ended. Whoever sees it at once *opens the gate*: it writes the step
+  into the gate, passes the lock, and wakes the gate's sleepers if any rank says that it sleeps.
+* A rank that sleeps says so first, passes the lock, reads the gate and then all steps, and sleeps
+  only if the gate is still what it read (the kernel compares and falls asleep in one step).
+* So no wake is lost. If the opener's pass is before the sleeper's, the sleeper finds the gate
+  open, or all steps ended. If it is after, the opener reads that a rank sleeps, and its wake finds
+  the sleeper asleep, or about to compare the gate, which has changed by then.
+* Two ranks may open the same gate: they write the same. Nobody opens the next one before both
+  have, since their next steps come after it. Who dies with the gate shut costs the others the
+  limit of one sleep: they look at the steps then.
+
+**Looking.** Before it sleeps a rank may look at the steps for some microseconds: `looking.py`.
 
 Called by `Bank`.
 """
@@ -24,7 +41,9 @@ import time
 from collections.abc import Sequence
 from typing import NoReturn
 
+from bireme.collective.bank.cores import quota_cores
 from bireme.collective.bank.futex import Futex
+from bireme.collective.bank.looking import LOOK_S, Looking
 from bireme.collective.bank.segment import Segment, State
 from bireme.errors import CollectiveError, RankLost, StateError, WaitTimeout
 
@@ -53,18 +72,20 @@ class Steps:
         self._lock.acquire()
         self._words = segment.words
         self._mine = segment.step_word(segment.rank)
-        # Starting with the next one: ranks do not all wake the same sleeper.
-        size = segment.layout.num_ranks
-        order = [(segment.rank + i) % size for i in range(1, size)]
-        self._others = [(segment.step_word(rank), rank) for rank in order]
-        self._addresses = [
-            ctypes.c_void_p(segment.address + 4 * segment.step_word(rank)) for rank in range(size)
-        ]
+        self._asleep = segment.asleep_word(segment.rank)
+        others = [rank for rank in range(segment.layout.num_ranks) if rank != segment.rank]
+        self._others = [(segment.step_word(rank), rank) for rank in others]
+        self._other_steps = [segment.step_word(rank) for rank in others]
+        self._other_sleepers = [segment.asleep_word(rank) for rank in others]
+        self._gate = segment.gate_word
+        self._gate_address = ctypes.c_void_p(segment.address + 4 * self._gate)
+        can_look = segment.has_core_each() and quota_cores() >= segment.layout.num_ranks
+        self._looking = Looking(LOOK_S if can_look else 0.0)
         self.step = first_step & _MASK
         self.what = "nothing"
         self.deadline_s = float("inf")
         self._error: str = ""
-        self._words[self._mine] = self.step
+        self._words[self._mine] = self._words[self._gate] = self.step
 
     def begin(self, what: str, timeout_s: float) -> None:
         """Say what the steps from here on are for, and how long they may take altogether.
@@ -85,31 +106,74 @@ class Steps:
             WaitTimeout: Not everybody came in time.
             CollectiveError: Another rank gave up.
         """
-        words = self._words
         step = self.step = (self.step + 1) & _MASK
         self._order_memory()
-        words[self._mine] = step
-        self._futex.wake(self._addresses[self._segment.rank])
-        for word, rank in self._others:
-            # Steps are counted around: half of all numbers are behind.
-            while (words[word] - step) & _MASK >= _HALF:
-                self._sleep(word, rank)
+        self._words[self._mine] = step
+        self._order_memory()
+        if self._all_ended(step):
+            self._open_gate(step)
+        elif not self._look(step):
+            self._sleep(step)
         self._order_memory()
 
     def _order_memory(self) -> None:
         self._lock.release()
         self._lock.acquire()
 
-    def _sleep(self, word: int, rank: int) -> None:
-        seen = self._words[word]
-        if self._error:
-            raise StateError(f"{self.what}: {self._error}")
-        if self._words[self._segment.state_word(rank)] != State.HERE:
-            self._look_around()
-        if (seen - self.step) & _MASK >= _HALF:
-            self._futex.wait(self._addresses[rank], seen)
-        if self._words[word] == seen:
-            self._look_around()
+    def _all_ended(self, step: int) -> bool:
+        words = self._words
+        for word in self._other_steps:
+            # Steps are counted around: half of all numbers are behind.
+            if (words[word] - step) & _MASK >= _HALF:
+                return False
+        return True
+
+    def _open_gate(self, step: int) -> None:
+        words = self._words
+        words[self._gate] = step
+        self._order_memory()
+        for word in self._other_sleepers:
+            if words[word]:
+                self._futex.wake(self._gate_address)
+                return
+
+    def _look(self, step: int) -> bool:
+        """Return whether everybody was seen to end the step within a moment."""
+        limit_s = self._looking.limit_s()
+        if not limit_s:
+            return False
+        end_s = time.perf_counter() + limit_s
+        while not self._all_ended(step):
+            if time.perf_counter() > end_s:
+                self._looking.ended(False)
+                return False
+        self._looking.ended(True)
+        return True
+
+    def _sleep(self, step: int) -> None:
+        words = self._words
+        words[self._asleep] = 1
+        try:
+            while True:
+                self._order_memory()
+                seen = words[self._gate]
+                if self._error:
+                    raise StateError(f"{self.what}: {self._error}")
+                if self._all_ended(step):
+                    return
+                self._look_at_states()
+                self._futex.wait(self._gate_address, seen)
+                if words[self._gate] == seen and not self._all_ended(step):
+                    self._look_around()
+        finally:
+            words[self._asleep] = 0
+
+    def _look_at_states(self) -> None:
+        words, segment = self._words, self._segment
+        for _, rank in self._others:
+            if words[segment.state_word(rank)] != State.HERE:
+                self._look_around()
+                return
 
     def _look_around(self) -> None:
         """Nothing has moved for a while: see what has become of everybody."""
@@ -157,8 +221,7 @@ class Steps:
     def cancel(self, reason: str) -> None:
         """End the operation under way, from another thread, and every later one."""
         self.give_up(reason)
-        for address in self._addresses:
-            self._futex.wake(address)
+        self._futex.wake(self._gate_address)
 
     def leave(self) -> None:
         """Tell the others that this rank is done; later calls raise."""
@@ -174,4 +237,4 @@ class Steps:
         segment.write_note(note)
         self._order_memory()
         self._words[segment.state_word(segment.rank)] = state
-        self._futex.wake(self._addresses[segment.rank])
+        self._futex.wake(self._gate_address)
