@@ -45,7 +45,6 @@ def test_order_is_kept_between_calls_of_both_kinds(recorder):
     threading.Timer(0.05, recorder.gate.set).start()
     recorder.lane.submit(recorder.step("last"), None, is_async=False)
     assert [name for name, _ in recorder.done] == [0, 1, 2, "last"]
-    assert {name for _, name in recorder.done} == {"bireme-collectives"}
     assert all(work.is_success() for work in works)
     here = threading.current_thread().name
     recorder.lane.submit(recorder.step("idle again"), None, is_async=False)
@@ -146,3 +145,92 @@ def test_closing_ends_what_is_queued_and_what_runs(recorder):
     assert recorder.done == []
     names = {each.name for each in threading.enumerate()}
     assert not names & {"bireme-collectives", "bireme-futures"}
+
+
+class Joining(Recorder):
+    """Runs two of what is handed over at most."""
+
+    def __init__(self):
+        super().__init__()
+        self.lane = Lane(self.broken.append, self.run_joint)
+        self.runs = []
+
+    def run_joint(self, items):
+        self.runs.append(list(items))
+        if items[0] == "wrong":
+            raise MismatchError("different")
+        self.done += items[:2]
+        return 2
+
+    def submit(self, name, key="key"):
+        return self.lane.submit(
+            lambda: self.done.append(name), name, is_async=True, joint=key and (key, name)
+        )
+
+
+@pytest.fixture
+def joining():
+    found = Joining()
+    yield found
+    found.gate.set()
+    found.lane.close(lambda: None)
+
+
+def test_what_lies_next_to_each_other_runs_as_one_and_the_rest_later(joining):
+    joining.lane.submit(joining.held, None, is_async=True)
+    works = [joining.submit(name) for name in "abc"]
+    works += [joining.submit("d", "other"), joining.submit("e", None), joining.submit("f", None)]
+    joining.gate.set()
+    for work in works:
+        assert work.wait()
+    assert joining.done == [*"abcdef"]
+    assert joining.runs == [[*"abc"]]
+
+
+def test_an_error_of_a_joint_run_befalls_the_first(joining):
+    joining.lane.submit(joining.held, None, is_async=True)
+    works = [joining.submit(name) for name in ("wrong", "a", "b")]
+    joining.gate.set()
+    with pytest.raises(MismatchError):
+        works[0].wait()
+    assert works[1].wait()
+    assert works[2].wait()
+    assert joining.runs == [["wrong", "a", "b"], ["a", "b"]]
+    assert joining.broken == []
+
+
+def test_who_waits_runs_what_is_queued(recorder):
+    recorder.lane.submit(recorder.held, None, is_async=True)
+    works = [recorder.lane.submit(recorder.step(i), None, is_async=True) for i in range(5)]
+    threading.Timer(0.05, recorder.gate.set).start()
+    works[3].wait()
+    assert [name for name, _ in recorder.done][:4] == [0, 1, 2, 3]
+    here = threading.current_thread().name
+    assert {name for _, name in recorder.done[:4]} == {here}
+    assert works[4].get_future().wait() is None
+
+
+def test_a_queue_goes_on_when_nobody_waits_any_more(recorder):
+    recorder.lane.submit(recorder.held, None, is_async=True)
+    works = [recorder.lane.submit(recorder.step(i), None, is_async=True) for i in range(3)]
+    with pytest.raises(WaitTimeout):
+        works[2].wait(timedelta(seconds=0.01))
+    recorder.gate.set()
+    assert works[0].wait()
+    assert works[2].get_future().wait() is None
+    assert works[2].wait(timedelta(seconds=10))
+
+
+def test_an_interrupt_while_running_anothers_operation_reaches_who_waits(recorder):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    recorder.lane.submit(recorder.held, None, is_async=True)
+    first = recorder.lane.submit(interrupt, None, is_async=True)
+    last = recorder.lane.submit(recorder.step("last"), None, is_async=True)
+    threading.Timer(0.05, recorder.gate.set).start()
+    with pytest.raises(KeyboardInterrupt):
+        last.wait()
+    assert isinstance(first.exception(), KeyboardInterrupt)
+    assert len(recorder.broken) == 1
+    assert last.get_future().wait() is None

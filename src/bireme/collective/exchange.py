@@ -96,6 +96,24 @@ class OneMachine:
         """Reduce many tensors as one; see `reducing.all_reduce_many`."""
         reducing.all_reduce_many(self._bank, sources, targets, op, timeout_s, factors)
 
+    @property
+    def joint_bytes(self) -> int:
+        """How large a tensor may be at most that `all_reduce_joint` takes."""
+        return self._bank.flat_bytes
+
+    def all_reduce_joint(self, items: Sequence[tuple[Tensor, Reduction, float]]) -> int:
+        """Reduce the first of some tensors, and as many of the next as all ranks have at hand.
+
+        Args:
+            items: Each tensor, the operation, and how long it may take; tensors of one type, and
+                the same operation.
+
+        Returns:
+            How many were reduced, on every rank.
+        """
+        _, op, timeout_s = items[0]
+        return reducing.all_reduce_joint(self._bank, [each[0] for each in items], op, timeout_s)
+
     def reduce(self, tensor: Tensor, root: int, op: Reduction, timeout_s: float) -> None:
         """See `Exchange`."""
         reducing.reduce(self._bank, tensor, root, op, timeout_s)

@@ -15,23 +15,30 @@ __all__ = ("Flat", "check_many", "check_root", "check_whole", "split_rows", "wri
 
 
 class Flat:
-    """A tensor as contiguous memory: its own, or a copy that is written back."""
+    """A tensor as contiguous memory: its own, or a copy that is written back.
 
-    __slots__ = ("_original", "tensor")
+    Attributes:
+        tensor: The memory; autograd sees nothing of what is done to it.
+        is_plain: Whether it is the tensor's own.
+    """
+
+    __slots__ = ("_original", "is_plain", "tensor")
 
     def __init__(self, tensor: Tensor) -> None:
-        if tensor.device.type != "cpu":
+        if not tensor.is_cpu:
             raise UnsupportedError(
                 f"the backend bireme exchanges tensors on the CPU, not on {tensor.device}; use "
                 "'cpu:bireme,cuda:nccl' or nccl"
             )
         if tensor.layout is not torch.strided:
             raise UnsupportedError(f"the backend bireme does not exchange {tensor.layout} tensors")
-        is_plain = tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
-        self._original = None if is_plain else tensor
-        self.tensor = (
-            tensor if is_plain else tensor.detach().resolve_conj().resolve_neg().contiguous()
-        )
+        self.is_plain = tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg())
+        if self.is_plain:
+            self._original = None
+            self.tensor = tensor.detach() if tensor.requires_grad else tensor
+        else:
+            self._original = tensor
+            self.tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
 
     def write_back(self) -> None:
         """Give the caller's tensor what the operation left."""

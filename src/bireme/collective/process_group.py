@@ -15,10 +15,11 @@ from torch import Tensor
 from torch.distributed import ProcessGroup, ReduceOp
 
 from bireme.collective.bank.elements import Reduction
-from bireme.collective.exchange import Exchange
+from bireme.collective.exchange import Exchange, OneMachine
 from bireme.collective.flat import Flat, check_many, check_root, check_whole, split_rows, write_back
 from bireme.collective.network import Network
-from bireme.collective.works import Lane, LaneWork
+from bireme.collective.sparse import check_sparse, sum_sparse
+from bireme.collective.works import Joint, Lane, LaneWork
 from bireme.errors import ConfigError, StateError, UnsupportedError
 
 _Base: Any = ProcessGroup
@@ -77,7 +78,11 @@ class BiremeProcessGroup(_Base):  # type: ignore[misc]
         self._exchange = exchange
         self._timeout_s = timeout.total_seconds()
         self._flat, self._messages = flat, list[Network]()
-        self._lane = Lane(lambda error: exchange.give_up(_reason(error)))
+        self._joint_bytes = exchange.joint_bytes if isinstance(exchange, OneMachine) else -1
+        self._lane = Lane(
+            lambda error: exchange.give_up(_reason(error)),
+            exchange.all_reduce_joint if isinstance(exchange, OneMachine) else None,
+        )
         self._name = self._description = ""
         self._ending = weakref.finalize(
             self, _end, os.getpid(), self._lane, exchange, self._messages
@@ -110,16 +115,35 @@ class BiremeProcessGroup(_Base):  # type: ignore[misc]
         return self._description
 
     def allreduce(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
-        """Reduce tensors in place."""
+        """Reduce tensors in place; of sparse COO tensors the sum, coalesced."""
         op = reduction_of(getattr(opts, "reduceOp", opts if opts is not None else ReduceOp.SUM))
         tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
         limit_s = self._limit_s(opts, timeout)
+        if any(each.is_sparse for each in tensors):
+            return self._allreduce_sparse(tensors, op, limit_s, opts)
         flat = [Flat(tensor) for tensor in tensors]
 
         def run() -> None:
             for each in flat:
                 self._exchange.all_reduce(each.tensor, op, limit_s)
                 each.write_back()
+
+        joint: Joint | None = None
+        if len(flat) == 1 and flat[0].is_plain:
+            given = flat[0].tensor
+            if given.nbytes <= self._joint_bytes:
+                joint = ((given.dtype, op), (given, op, limit_s))
+        return self._submit(run, tensors, opts, joint)
+
+    def _allreduce_sparse(
+        self, tensors: Sequence[Tensor], op: Reduction, limit_s: float, opts: Any
+    ) -> Any:
+        for each in tensors:
+            check_sparse(each, op)
+
+        def run() -> None:
+            for each in tensors:
+                sum_sparse(self._exchange, each, self.rank(), self.size(), limit_s)
 
         return self._submit(run, tensors, opts)
 
@@ -359,8 +383,11 @@ class BiremeProcessGroup(_Base):  # type: ignore[misc]
         seconds = found.total_seconds() if isinstance(found, timedelta) else 0.0
         return seconds if seconds > 0 else self._timeout_s
 
-    def _submit(self, run: Callable[[], None], result: Any, opts: Any) -> LaneWork:
-        return self._lane.submit(run, result, is_async=bool(getattr(opts, "asyncOp", True)))
+    def _submit(
+        self, run: Callable[[], None], result: Any, opts: Any, joint: Joint | None = None
+    ) -> LaneWork:
+        is_async = bool(getattr(opts, "asyncOp", True))
+        return self._lane.submit(run, result, is_async=is_async, joint=joint)
 
 
 def _in_place(tensors: Sequence[Tensor]) -> list[Tensor]:

@@ -5,8 +5,15 @@ import torch
 from tests.collective.bank.crew import Crew, values
 
 from bireme.collective.bank.elements import Reduction, elements_of
-from bireme.collective.bank.reducing import all_reduce, all_reduce_many, cut, reduce, reduce_scatter
-from bireme.errors import UnsupportedError
+from bireme.collective.bank.reducing import (
+    all_reduce,
+    all_reduce_joint,
+    all_reduce_many,
+    cut,
+    reduce,
+    reduce_scatter,
+)
+from bireme.errors import MismatchError, UnsupportedError
 
 LENGTHS = [0, 1, 63, 1000, 40_000]
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.complex64]
@@ -181,3 +188,77 @@ def test_two_runs_give_the_same_bits():
 
             found += checked(crew.run(work))
     assert all(torch.equal(found[0], each) for each in found[1:])
+
+
+def _joint(crew, tensors, op=Reduction.SUM):
+    """Let every rank have its first ``tensors[rank]`` at hand, until the first rank has none."""
+
+    def work(bank):
+        mine = tensors[bank.rank]
+        counts = []
+        while mine:
+            counts.append(all_reduce_joint(bank, mine, op, 20))
+            mine = mine[counts[-1] :]
+        return counts
+
+    return crew.run(work)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
+def test_joint_operations_are_as_one_after_the_other(dtype):
+    lengths = [5, 0, 100, 1, 3000, 7]
+    op = Reduction.MAX if dtype is torch.bool else Reduction.SUM
+    tensors = [[values(7 * r + i, n, dtype) for i, n in enumerate(lengths)] for r in range(3)]
+    expected = [[each.clone() for each in mine] for mine in tensors]
+    with Crew(3) as crew:
+        assert _joint(crew, tensors, op) == [[6]] * 3
+        crew.run(lambda bank: [all_reduce(bank, t, op, 20) for t in expected[bank.rank]])
+    for mine, theirs in zip(tensors, expected, strict=True):
+        for one, other in zip(mine, theirs, strict=True):
+            assert torch.equal(one, other)
+
+
+def test_as_many_are_joined_as_all_have_at_hand():
+    tensors = [[torch.full((n,), float(r + 1)) for n in (4, 5, 6, 7)] for r in range(3)]
+
+    def work(bank):
+        mine = tensors[bank.rank]
+        at_hand = [4, 2, 3][bank.rank]
+        done = [all_reduce_joint(bank, mine[:at_hand], Reduction.SUM, 20)]
+        at_hand = [2, 0, 1][bank.rank]
+        if at_hand:
+            done += [all_reduce_joint(bank, mine[2:][:at_hand], Reduction.SUM, 20)]
+        else:
+            all_reduce(bank, mine[2], Reduction.SUM, 20)
+        all_reduce(bank, mine[3], Reduction.SUM, 20)
+        return done
+
+    with Crew(3) as crew:
+        assert crew.run(work) == [[2, 1], [2], [2, 1]]
+    assert all(set(each.tolist()) == {6.0} for mine in tensors for each in mine)
+
+
+def test_only_as_many_are_joined_as_have_room():
+    tensors = [[torch.ones(1000) for _ in range(5)] for _ in range(2)]
+    with Crew(2, area_bytes=8192) as crew:
+        assert _joint(crew, tensors) == [[2, 2, 1]] * 2
+    assert all(set(each.tolist()) == {2.0} for mine in tensors for each in mine)
+    tensors = [[torch.ones(1) for _ in range(50)] for _ in range(2)]
+    with Crew(2) as crew:
+        assert _joint(crew, tensors) == [[32, 18]] * 2
+
+
+def test_what_differs_ends_a_joint_run_and_is_told_at_its_turn():
+    tensors = [[torch.ones(3), torch.ones(4 + r), torch.ones(5)] for r in range(2)]
+
+    def work(bank):
+        mine = tensors[bank.rank]
+        done = [all_reduce_joint(bank, mine, Reduction.SUM, 20)]
+        with pytest.raises(MismatchError, match="different operations"):
+            all_reduce_joint(bank, mine[1:], Reduction.SUM, 20)
+        return [*done, all_reduce_joint(bank, mine[2:], Reduction.SUM, 20)]
+
+    with Crew(2) as crew:
+        assert crew.run(work) == [[1, 1]] * 2
+    assert tensors[0][1].tolist() == [1.0] * 4
+    assert tensors[0][2].tolist() == [2.0] * 5

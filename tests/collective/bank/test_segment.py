@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.collective.bank.crew import segments
 
-from bireme.collective.bank.segment import Layout, Segment, make_file
+from bireme.collective.bank.segment import MOST_OFFERS, Layout, Segment, make_file
 from bireme.errors import RemoteProtocolError
 
 
@@ -44,6 +44,9 @@ def test_no_two_places_overlap():
             first.words[first.state_word(rank)] = 40 + rank
             first.words[first.process_word(rank)] = 50 + rank
             first.words[first.asleep_word(rank)] = 60 + rank
+            for odd in (0, 1):
+                first.words[first.offers_word(rank, odd)] = 80 + 2 * rank + odd
+                first.words[first.offers_word(rank, odd) + MOST_OFFERS] = 90 + 2 * rank + odd
         first.words[first.gate_word] = 70
         assert set(first.read_note(0)) == {"x"}
         for rank in (0, 1):
@@ -53,6 +56,10 @@ def test_no_two_places_overlap():
             words = [first.words[word(rank)] for word in (first.step_word, first.state_word)]
             assert words == [30 + rank, 40 + rank]
             assert first.words[first.asleep_word(rank)] == 60 + rank
+            for odd in (0, 1):
+                word = first.offers_word(rank, odd)
+                found = first.words[word], first.words[word + MOST_OFFERS]
+                assert found == (80 + 2 * rank + odd, 90 + 2 * rank + odd)
         assert first.words[first.gate_word] == 70
 
 

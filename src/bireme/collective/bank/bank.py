@@ -11,7 +11,7 @@ import torch
 
 from bireme.collective.bank.elements import Array, Elements, Reduction, elements_of
 from bireme.collective.bank.meeting import Store, meet
-from bireme.collective.bank.segment import LABEL_BYTES, Layout, Segment
+from bireme.collective.bank.segment import LABEL_BYTES, MOST_OFFERS, Layout, Segment
 from bireme.collective.bank.steps import Steps
 from bireme.errors import MismatchError
 
@@ -24,6 +24,8 @@ AREA_BYTES = 1 << 20
 """What a rank writes in a step at most. Two ranks' areas fit the cache of a core or two."""
 FLAT_BYTES = 1 << 16
 """Up to here every rank adds everything up itself: one sleep in place of two."""
+JOINT_BYTES = 1 << 18
+"""What small operations that are carried out as one have altogether at most."""
 _PAGE_BYTES = 4096
 
 
@@ -48,10 +50,16 @@ class Bank:
         self.names = list(names) if names is not None else list(range(self.size))
         self.area_bytes = segment.layout.area_bytes
         self.flat_bytes = min(FLAT_BYTES, self.area_bytes)
+        self.joint_bytes = min(JOINT_BYTES, self.area_bytes)
+        self.most_offers = MOST_OFFERS
         self.steps = Steps(segment, self.names, first_step)
         self._segment = segment
         self._areas = [[segment.area(rank, odd) for rank in range(self.size)] for odd in (0, 1)]
         self._labels = [[segment.label(rank, odd) for rank in range(self.size)] for odd in (0, 1)]
+        ranks = range(self.size)
+        self._offers = [[segment.offers_word(rank, odd) for rank in ranks] for odd in (0, 1)]
+        self._words = segment.words
+        self._num_offers = 0
         self._elements: dict[tuple[torch.dtype, Reduction | None], Elements] = {}
         self._views: dict[torch.dtype, list[list[Array]]] = {}
         self._label = b""
@@ -102,22 +110,32 @@ class Bank:
         """Everybody's areas as bytes."""
         return self._areas
 
-    def begin(self, label: str, timeout_s: float) -> None:
+    def begin(self, label: str, timeout_s: float, offers: Sequence[int] = ()) -> None:
         """Start an operation.
 
         Args:
             label: What it is, equal on all ranks if they agree; 64 bytes of it count.
             timeout_s: How long it may take.
+            offers: Operations of the same kind that this rank would carry out at once with this
+                one: their numbers of elements, `most_offers` of them at most.
 
         Raises:
             StateError: The bank cannot be used any more.
         """
         self.steps.begin(label, timeout_s)
         self._label = label.encode()[:LABEL_BYTES].ljust(LABEL_BYTES)
-        self._labels[self.steps.step & 1][self.rank][:] = self._label
+        odd = self.steps.step & 1
+        self._labels[odd][self.rank][:] = self._label
+        word = self._offers[odd][self.rank]
+        self._words[word] = self._num_offers = len(offers)
+        for number, length in enumerate(offers, word + 1):
+            self._words[number] = length
 
-    def end_first_step(self) -> None:
+    def end_first_step(self) -> int:
         """End the operation's first step, and see that all ranks are in the same operation.
+
+        Returns:
+            How many of this rank's offers all others have made too, as their first.
 
         Raises:
             MismatchError: They are not. Every rank raises it, and the next operation may be right.
@@ -125,9 +143,22 @@ class Bank:
         odd = self.steps.step & 1
         self.steps.end_step()
         mine = self._label
-        found = [bytes(label) for label in self._labels[odd]]
-        if found.count(mine) != self.size:
-            raise MismatchError(_disagreement(found, self.names))
+        for label in self._labels[odd]:
+            if label != mine:
+                found = [bytes(label) for label in self._labels[odd]]
+                raise MismatchError(_disagreement(found, self.names))
+        return self._num_agreed(self._offers[odd]) if self._num_offers else 0
+
+    def _num_agreed(self, offers: Sequence[int]) -> int:
+        words, number = self._words, self._num_offers
+        mine = words[offers[self.rank] + 1 : offers[self.rank] + 1 + number].tolist()
+        for word in offers:
+            number = min(number, words[word])
+            theirs = words[word + 1 : word + 1 + number].tolist()
+            while theirs != mine[:number]:
+                number -= 1
+                theirs.pop()
+        return number
 
     def close(self) -> None:
         """Leave. The others' next operation raises; what they have begun without us goes on."""

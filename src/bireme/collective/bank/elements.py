@@ -114,7 +114,10 @@ class NumpyElements:
 
     def of(self, tensor: Tensor) -> Array:
         """See `Elements.of`."""
-        return tensor.detach().view(-1).numpy()
+        if tensor.requires_grad:
+            tensor = tensor.detach()
+        array: Array = (tensor if tensor.dim() == 1 else tensor.view(-1)).numpy()
+        return array
 
     def copy(self, target: Array, source: Array) -> None:
         """See `Elements.copy`."""

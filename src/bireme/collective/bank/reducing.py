@@ -17,7 +17,7 @@ from bireme.collective.bank.bank import Bank
 from bireme.collective.bank.elements import Array, Reduction
 from bireme.collective.bank.strewn import Data, Strewn, Whole
 
-__all__ = ("all_reduce", "all_reduce_many", "cut", "reduce", "reduce_scatter")
+__all__ = ("all_reduce", "all_reduce_joint", "all_reduce_many", "cut", "reduce", "reduce_scatter")
 
 _ALIGN = 64
 
@@ -73,6 +73,49 @@ def all_reduce_many(
     with np.errstate(all="ignore"):
         data = Strewn(bank.elements(dtype, op), sources, targets, *factors)
         _all_reduce(bank, data, dtype, op, timeout_s)
+
+
+def all_reduce_joint(
+    bank: Bank, tensors: Sequence[torch.Tensor], op: Reduction, timeout_s: float
+) -> int:
+    """Reduce the first tensor, and as many of the next as all ranks have at hand, in one step.
+
+    Another rank may have others at hand, or call `all_reduce` for the first alone.
+
+    Args:
+        bank: The bank.
+        tensors: Contiguous, of one type, each of ``bank.flat_bytes`` at most. Not all of them may
+            fit into one step.
+        op: What to compute.
+        timeout_s: How long it may take.
+
+    Returns:
+        How many were reduced, the same on every rank, 1 or more.
+
+    Raises:
+        UnsupportedError, MismatchError, RankLost, WaitTimeout: As `all_reduce` of the first.
+    """
+    dtype = tensors[0].dtype
+    elements, areas = bank.elements(dtype, op), bank.areas(dtype)
+    room = bank.joint_bytes // elements.item_bytes
+    arrays: list[Array] = []
+    stops, stop = list[int](), 0
+    for tensor in tensors[: bank.most_offers + 1]:
+        stop += tensor.numel()
+        if arrays and stop > room:
+            break
+        arrays.append(elements.of(tensor))
+        stops.append(stop)
+    lengths = [len(array) for array in arrays]
+    bank.begin(f"all_reduce {op} of {lengths[0]} {dtype}", timeout_s, lengths[1:])
+    half = areas[bank.steps.step & 1]
+    for array, stop in zip(arrays, stops, strict=True):
+        elements.copy(half[bank.rank][stop - len(array) : stop], array)
+    num_done = 1 + bank.end_first_step()
+    for array, stop in zip(arrays[:num_done], stops, strict=False):
+        if len(array):
+            elements.fold([area[stop - len(array) : stop] for area in half], array, op)
+    return num_done
 
 
 def _all_reduce(

@@ -2,10 +2,11 @@
 
 ::
 
-    line of rank 0   step, state, process, asleep | labels of even, odd steps | gate | cores | note
+    line of rank 0   step, state, process, asleep | labels | gate | cores | offers | note
     line of rank 1   ...
     areas            rank 0 even, rank 0 odd, rank 1 even, rank 1 odd, ...
 
+There are labels and offers for even and for odd steps.
 Every byte has one writer, the rank whose line or area it lies in; so no atomic instructions are
 needed. The exception is the gate in the line of rank 0 (see `steps.py`): whoever writes it writes
 the same. It is an anonymous memory file: it has no name anywhere, in ``/dev/shm`` or elsewhere, and
@@ -28,15 +29,19 @@ import numpy as np
 from bireme.collective.bank.cores import core_set
 from bireme.errors import RemoteProtocolError
 
-__all__ = ("LABEL_BYTES", "Layout", "Segment", "State", "make_file")
+__all__ = ("LABEL_BYTES", "MOST_OFFERS", "Layout", "Segment", "State", "make_file")
 
 LABEL_BYTES = 64
+MOST_OFFERS = 31
+"""How many more operations a rank can offer with one."""
 _LINE_BYTES = 1024
 _LINE_WORDS = _LINE_BYTES // 4
 _GATE_AT = 64 + 2 * LABEL_BYTES
 _CORES_AT = _GATE_AT + 64
 _CORES_BYTES = 256
-_NOTE_AT = _CORES_AT + _CORES_BYTES
+_OFFERS_AT = _CORES_AT + _CORES_BYTES
+_OFFERS_WORDS = 32
+_NOTE_AT = _OFFERS_AT + 2 * 4 * _OFFERS_WORDS
 _NOTE_BYTES = _LINE_BYTES - _NOTE_AT
 _PAGE_BYTES = 4096
 _LOCK = struct.Struct("@hhqqi4x")
@@ -158,6 +163,10 @@ class Segment:
     def gate_word(self) -> int:
         """Where in `words` it is said which step all have ended; ranks sleep at it."""
         return _GATE_AT // 4
+
+    def offers_word(self, rank: int, odd: int) -> int:
+        """Return where in `words` a rank says how many operations it offers; their sizes follow."""
+        return rank * _LINE_WORDS + _OFFERS_AT // 4 + odd * _OFFERS_WORDS
 
     def has_core_each(self) -> bool:
         """Return whether the ranks' cores are as many as they, and no two ranks share a process."""
