@@ -29,6 +29,15 @@ def test_a_transport_that_does_not_work(tmp_path, monkeypatch):
     assert ask(tmp_path)[0] == 1
 
 
+def test_collectives_in_shared_memory(tmp_path, monkeypatch):
+    (line,) = [line for line in ask(tmp_path)[1] if line.startswith("collectives")]
+    assert "works: processes here share memory" in line
+    monkeypatch.setattr(doctor, "try_shared_collectives", lambda: "does not work: no futexes")
+    code, lines = ask(tmp_path)
+    assert code == 1
+    assert "collectives  does not work: no futexes" in lines
+
+
 def test_no_such_job(tmp_path, monkeypatch, capsys):
     with pytest.raises(ConfigError, match="no job 'x' of this user"):
         ask(tmp_path, "x")

@@ -21,7 +21,7 @@ from bireme.version import __version__
 from bireme.wire.codec import encode
 from bireme.wire.messages import StatusRequest
 
-__all__ = ("TRANSPORTS", "facts", "try_transport")
+__all__ = ("TRANSPORTS", "facts", "try_shared_collectives", "try_transport")
 
 _PACKAGES = ("torch", "numpy", "numba", "msgspec", "safetensors", "rich")
 _STEP_S = 0.1
@@ -72,6 +72,15 @@ def try_transport(name: str) -> str:
     except (BiremeError, OSError) as error:
         return f"does not work: {error}"
     return "works"
+
+
+def try_shared_collectives() -> str:
+    """Return ``"works: ..."``, or why processes here cannot exchange tensors in shared memory."""
+    if importlib.util.find_spec("numpy") is None:
+        return "does not work: numpy is not installed"
+    # With numpy, which the launcher does without.
+    verdict: str = importlib.import_module("bireme.collective.bank.trial").try_bank()
+    return verdict
 
 
 def _send_a_frame(name: str, address: str) -> None:

@@ -12,7 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from bireme.errors import AuthError, BiremeError, ConfigError
-from bireme.launch.checkup import TRANSPORTS, facts, try_transport
+from bireme.launch.checkup import (
+    TRANSPORTS,
+    facts,
+    try_shared_collectives,
+    try_transport,
+)
 from bireme.launch.diagnosis import describe_job, is_well
 from bireme.launch.hostcheck import add_host_options, examine_hosts
 from bireme.launch.inquire import ask_job
@@ -81,6 +86,9 @@ def examine(options: argparse.Namespace, env: Mapping[str, str], say: Say) -> in
         verdict = try_transport(name)
         well &= verdict == "works"
         say(f"{name:<12} {verdict}")
+    verdict = try_shared_collectives()
+    well &= verdict.startswith("works")
+    say(f"{'collectives':<12} {verdict}")
     say(f"{'jobs':<12} {len(jobs) or 'none'} of this user on this machine")
     worst = 0 if well else 1
     for note in jobs:

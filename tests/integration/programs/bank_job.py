@@ -50,6 +50,23 @@ def trained(group, rank, hook=None, **options):
     return torch.cat([each.detach().view(-1) for each in net.parameters()])
 
 
+def embedded(group, rank):
+    """Train with sparse gradients."""
+    torch.manual_seed(0)
+    body = [nn.EmbeddingBag(50, 6, sparse=True, mode="sum"), nn.Linear(6, 3)]
+    net = nn.Sequential(*body).double()
+    model = DistributedDataParallel(net, process_group=group)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    generator = torch.Generator().manual_seed(rank)
+    for _ in range(4):
+        words = torch.randint(50, (8, 5), generator=generator)
+        optimizer.zero_grad()
+        model(words).square().mean().backward()
+        assert net[0].weight.grad.is_sparse
+        optimizer.step()
+    return torch.cat([each.detach().view(-1) for each in net.parameters()])
+
+
 def ddp(rank, size, store):
     begin(rank, size, store)
     ours, gloo = dist.group.WORLD, dist.new_group(backend="gloo")
@@ -67,6 +84,8 @@ def ddp(rank, size, store):
         same = [torch.empty_like(a) for _ in range(size)]
         dist.all_gather(same, a)
         assert all(torch.equal(each, a) for each in same)
+    a, b = embedded(ours, rank), embedded(gloo, rank)
+    assert (a - b).abs().max() < 1e-12, (a - b).abs().max()
     whole(rank, size)
     dist.destroy_process_group()
 
