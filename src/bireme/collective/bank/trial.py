@@ -17,7 +17,7 @@ __all__ = ("accompany", "try_bank")
 
 _LAYOUT = Layout(num_ranks=2, area_bytes=4096)
 _NUM_STEPS = 200
-_LIMIT_S = 10.0
+_COMING_S, _LIMIT_S = 60.0, 20.0
 _CODE = (
     "import sys; from bireme.collective.bank.trial import accompany; accompany(int(sys.argv[1]))"
 )
@@ -60,9 +60,11 @@ def _meet_a_child() -> float:
 
 
 def _walk_with(child: "subprocess.Popen[bytes]", segment: Segment) -> float:
-    deadline_s = time.monotonic() + _LIMIT_S
+    deadline_s = time.monotonic() + _COMING_S
     while segment.words[segment.state_word(1)] != State.HERE:
-        if child.poll() is not None or time.monotonic() > deadline_s:
+        if (code := child.poll()) is not None:
+            raise CollectiveError(f"the second process of the trial ended with {code}")
+        if time.monotonic() > deadline_s:
             raise CollectiveError("the second process of the trial did not come")
         time.sleep(0.01)
     return _walk(segment)
