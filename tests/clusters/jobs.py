@@ -10,7 +10,7 @@ from tests.clusters.programs.dying import LET_GO
 from tests.clusters.stage import NODES, ROOT, until
 
 ENV = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "OMP_NUM_THREADS": "1", "TOKEN": "a-private-word"}
-LIMIT_S = 170
+LIMIT_S = 400
 COPY = "/run/copied"
 """A folder that each host has in a file system of its own."""
 RIGHT = "of the digits are right"
@@ -106,7 +106,7 @@ def is_stopped(stage, folder, *options, before=(), signum=signal.SIGINT, code=13
             lines = " ".join(stage.processes().values())
             os.kill(_launcher_of(stage, launcher), signum)
             rest = launcher.stdout.read()
-            status = launcher.wait(60)
+            status = launcher.wait(120)
         assert "for ever" in lines
         assert lines.count(f"sleep {LET_GO}") == 2
         assert ENV["TOKEN"] not in lines
@@ -128,7 +128,7 @@ def is_hit(stage, folder, *options, before=(), who="agent", code=255):
             assert len(ranks) == 2, stage.processes()
             os.kill(parent_of(ranks[0]) if who == "agent" else ranks[0], signal.SIGKILL)
             rest = launcher.stdout.read()
-            status = launcher.wait(60)
+            status = launcher.wait(120)
     said = "".join(seen) + rest
     assert status == code, said
     how = "was killed by SIGKILL" if who == "rank" else "was lost with its host"

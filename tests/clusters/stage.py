@@ -17,7 +17,7 @@ HEAD = "head"
 NODES = ("node-a", "node-b")
 NICE = ("nice", "-n", "10")
 """Before daemons that ask again and again: jobs and other tests come first."""
-_LIMIT_S = 20.0
+_LIMIT_S = 60.0
 _INIT = Path(__file__).with_name("init.py")
 _NAMESPACES = ("--net", "--mount", "--uts", "--ipc", "--pid")
 
@@ -75,7 +75,7 @@ class Stage:
         tmp = {"TMPDIR": str(self.folder / "tmp")}
         return line, {**os.environ, **tmp, **self.env, **(env or {})}
 
-    def run(self, command, *, host=HEAD, limit_s=60, check=False, **more):
+    def run(self, command, *, host=HEAD, limit_s=120, check=False, **more):
         """Run a command to its end, and return what ``subprocess.run`` does, as text."""
         line, env = self.enter(host, command, **more)
         ended = subprocess.run(
@@ -124,7 +124,7 @@ class Stage:
         return found
 
     @contextlib.contextmanager
-    def nothing_left(self, limit_s=15):
+    def nothing_left(self, limit_s=30):
         """Fail unless, soon after the block, no process or shared memory is there that was not."""
         before, shared = set(self.processes()), self._shared_memory()
         yield

@@ -1,5 +1,8 @@
 """Each daemon runs a first job: where this fails, look at the installation and not at Bireme."""
 
+import pytest
+
+pytestmark = pytest.mark.timeout(240)
 RANKS = "echo $OMPI_COMM_WORLD_RANK$PMI_RANK on $(hostname)"
 
 

@@ -2,8 +2,10 @@
 
 import sys
 
+import pytest
 from tests.clusters.jobs import ENV
 
+pytestmark = pytest.mark.timeout(240)
 DOCTOR = [sys.executable, "-m", "bireme", "doctor", "--hosts"]
 
 

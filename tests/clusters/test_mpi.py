@@ -9,7 +9,7 @@ from tests.clusters import jobs
 OPEN_MPI = ("--launcher", "mpi", "--mpi-program", "mpirun.openmpi", "-H", "node-a,node-b")
 MPICH = ("--launcher", "mpi", "--mpi-program", "mpiexec.hydra", "-H", "localhost:2")
 CHECKS = [jobs.learns_with_servers, jobs.learns_without, jobs.dies]
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(500)
 
 
 @pytest.mark.parametrize("check", CHECKS)

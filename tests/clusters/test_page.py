@@ -20,7 +20,7 @@ print(f"{role} {rank} on {os.uname().nodename}:", *sys.argv[1:], flush=True)
 """
 NEEDS_MORE = ("ann@", "-iface")
 """What commands need that the stage has not: another user, a network card of some name."""
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(500)
 
 
 def blocks(section):
@@ -59,7 +59,7 @@ def run(stage, folder, line, files=()):
         "PBS_NODEFILE": str(folder / "nodes"),
         "WANDB_API_KEY": "a-key",
     }
-    return stage.run(["sh", "-c", line], env=env, folder=folder, limit_s=200)
+    return stage.run(["sh", "-c", line], env=env, folder=folder, limit_s=400)
 
 
 def is_whole(text, *, num_servers, num_workers=4):

@@ -10,7 +10,7 @@ from tests.clusters import jobs
 PE = ("--launcher", "sge", "--sge-pe", "mpi")
 ARRAY = ("--launcher", "sge", "--sge-array")
 CHECKS = [jobs.learns_with_servers, jobs.learns_without, jobs.dies]
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(500)
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -59,9 +59,9 @@ def test_a_launcher_that_is_killed_leaves_its_job_to_grid_engine_or_to_nobody(
     with grid_engine.nothing_left(limit_s=60):
         with grid_engine.start(command, env=jobs.ENV, folder=tmp_path) as launcher:
             seen = []
-            jobs.until(lambda: jobs._has_both(launcher, seen), "both run", 60)
+            jobs.until(lambda: jobs._has_both(launcher, seen), "both run", jobs.LIMIT_S)
             os.kill(launcher.inner_pid, signal.SIGKILL)
-            launcher.wait(60)
+            launcher.wait(120)
         if options is PE:
             number = re.search(r"submitted as job (\d+)", "".join(seen))[1]
             grid_engine.run(["qdel", number], check=True)

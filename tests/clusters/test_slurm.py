@@ -11,7 +11,7 @@ INSIDE = ("--launcher", "slurm")
 BATCH = (*INSIDE, "--slurm-nodes", "2")
 SALLOC = ("salloc", "--quiet", "-N2", "-n2")
 CHECKS = [jobs.learns_with_servers, jobs.learns_without, jobs.dies]
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(500)
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -29,6 +29,10 @@ def test_ctrl_c_cancels_a_batch_job(slurm, tmp_path):
     assert slurm.run(["squeue", "--noheader"], check=True).stdout == ""
 
 
+def _both_run(log):
+    return log.read_text().count("has let go") == 2
+
+
 def test_a_job_that_is_cancelled_from_outside_is_over(slurm, tmp_path):
     options = (*BATCH, "--slurm-detach")
     with slurm.nothing_left(limit_s=40):
@@ -36,9 +40,7 @@ def test_a_job_that_is_cancelled_from_outside_is_over(slurm, tmp_path):
         said = slurm.run(command, env=jobs.ENV, folder=tmp_path, check=True).stderr
         number = said.split()[1]
         log = tmp_path / f"slurm-{number}.log"
-        jobs.until(
-            lambda: log.exists() and log.read_text().count("has let go") == 2, "both run", 60
-        )
+        jobs.until(lambda: log.exists() and _both_run(log), "both run", jobs.LIMIT_S)
         slurm.run(["scancel", number], check=True)
     assert "SIGTERM: ending the job" in log.read_text()
 
@@ -55,11 +57,11 @@ def test_the_end_of_who_follows_a_batch_job(slurm, tmp_path, signum):
     with slurm.nothing_left(limit_s=40):
         with slurm.start(command, env=jobs.ENV, folder=tmp_path) as launcher:
             seen = []
-            jobs.until(lambda: jobs._has_both(launcher, seen), "both run", 60)
+            jobs.until(lambda: jobs._has_both(launcher, seen), "both run", jobs.LIMIT_S)
             number = re.search(r"submitted as job (\d+)", "".join(seen))[1]
             os.kill(launcher.inner_pid, signum)
             launcher.stdout.read()
-            status = launcher.wait(60)
+            status = launcher.wait(120)
         left = slurm.run(["squeue", "--noheader", "--format=%i"], check=True).stdout.split()
         assert left == ([number] if signum == signal.SIGKILL else [])
         if left:

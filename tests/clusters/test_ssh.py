@@ -7,7 +7,7 @@ import pytest
 from tests.clusters import jobs
 
 OPTIONS = ("--launcher", "ssh", "-H", "node-a,node-b")
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(500)
 
 
 @pytest.mark.parametrize("check", [jobs.learns_with_servers, jobs.learns_without, jobs.dies])

@@ -18,7 +18,7 @@ def is_gone(pid):
         return True
 
 
-def wait_until_gone(numbers, limit_s=10):
+def wait_until_gone(numbers, limit_s=30):
     """Return once all are gone; a signal that was sent takes a moment to end its process."""
     deadline_s = time.monotonic() + limit_s
     while left := [pid for pid in numbers if not is_gone(pid)]:

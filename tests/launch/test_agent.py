@@ -102,7 +102,7 @@ def test_from_the_first_word_to_the_last(talk):
     assert talk.hear() == Ended(worker(0), -signal.SIGTERM)
     talk.say(Bye())
     assert talk.hear() is None
-    assert talk.process.wait(10) == 0
+    assert talk.process.wait(30) == 0
     wait_until_gone([pid])
 
 
@@ -110,7 +110,7 @@ def test_the_end_of_its_input_ends_everything(talk):
     pid = started(talk)
     talk.process.stdin.close()
     wait_until_gone([pid])
-    assert talk.process.wait(10) == 0
+    assert talk.process.wait(30) == 0
 
 
 def test_a_launcher_whose_machine_is_gone():
@@ -122,11 +122,12 @@ def test_a_launcher_whose_machine_is_gone():
         wait_until_gone([pid])
 
 
+@pytest.mark.slow
 def test_signs_of_life_keep_it():
-    code = "from bireme.launch.agent import Agent; Agent(0, 1, '', '10.0.0.1', silence_s=2).run()"
+    code = "from bireme.launch.agent import Agent; Agent(0, 1, '', '10.0.0.1', silence_s=5).run()"
     with talking(("-c", code)) as talk:
         started(talk)
-        end_s = time.monotonic() + 4
+        end_s = time.monotonic() + 7
         while time.monotonic() < end_s:
             talk.say(Pulse())
             assert talk.process.poll() is None
@@ -140,7 +141,7 @@ def test_nobody_hears_it_any_more(talk):
     talk.process.stdout.close()
     talk.say(Send((worker(0),), signal.SIGINT))
     wait_until_gone([pid])
-    assert talk.process.wait(10) == 0
+    assert talk.process.wait(30) == 0
 
 
 def test_an_agent_that_is_killed_leaves_nothing(talk):
@@ -178,7 +179,7 @@ def test_what_made_a_session_of_its_own_ends_with_the_agent(talk, bare):
     pid = escaped(talk, bare)
     talk.say(Bye())
     wait_until_gone([pid])
-    assert talk.process.wait(10) == 0
+    assert talk.process.wait(30) == 0
 
 
 def test_what_made_a_session_of_its_own_is_found_when_the_agent_is_killed(talk):
@@ -203,10 +204,10 @@ def test_what_it_cannot_do(talk):
     said = talk.hear()
     assert isinstance(said, Failed)
     assert "there is no folder /no" in said.text
-    assert talk.process.wait(10) == 1
+    assert talk.process.wait(30) == 1
 
 
 def test_what_is_no_message(talk):
     talk.process.stdin.write(b"\xff" * 100)
     assert "none of an agent's" in talk.hear().text
-    assert talk.process.wait(10) == 1
+    assert talk.process.wait(30) == 1
