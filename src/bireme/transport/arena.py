@@ -15,11 +15,11 @@ from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Iterable
 
+from bireme.transport.pages import PAGE_BYTES, Runs, advise_huge, in_pages
 from bireme.transport.pool import tracked_view
 
 __all__ = ("Arena", "Block", "Segment", "SharedBuffer", "map_segment")
 
-_PAGE_BYTES = 4096
 _SEGMENT_BYTES = 16 << 20
 
 # Memory files are Linux's. Elsewhere an arena is always full, and payloads go through the socket.
@@ -47,39 +47,29 @@ class Segment:
         except OSError:
             os.close(self.descriptor)
             raise
+        advise_huge(memory)
         self.view = memoryview(memory)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        # Free runs as (start, end), in order; and the start of every block in use.
-        self._free = [(0, size_bytes)]
+        self._runs = Runs(size_bytes)
+        # The start of every block in use, in order.
         self._starts: list[int] = []
         self._blocks: dict[int, Block] = {}
 
     def take(self, size_bytes: int) -> "Block | None":
-        """Return the lowest block that fits: low memory is used over and over, and stays warm."""
-        for index, (start, end) in enumerate(self._free):
-            if end - start >= size_bytes:
-                if end - start == size_bytes:
-                    del self._free[index]
-                else:
-                    self._free[index] = (start + size_bytes, end)
-                block = Block(self, start, size_bytes)
-                self._blocks[start] = block
-                insort(self._starts, start)
-                return block
-        return None
+        """Return the lowest block that fits."""
+        start = self._runs.take(size_bytes)
+        if start is None:
+            return None
+        block = Block(self, start, size_bytes)
+        self._blocks[start] = block
+        insort(self._starts, start)
+        return block
 
     def give(self, block: "Block") -> None:
-        """Take a block back and join it with its free neighbours."""
+        """Take a block back."""
         del self._blocks[block.start]
         self._starts.remove(block.start)
-        start, end = block.start, block.start + block.size_bytes
-        index = bisect_right(self._free, (start, end))
-        if index < len(self._free) and self._free[index][0] == end:
-            end = self._free.pop(index)[1]
-        if index and self._free[index - 1][1] == start:
-            index -= 1
-            start = self._free.pop(index)[0]
-        self._free.insert(index, (start, end))
+        self._runs.give(block.start, block.size_bytes)
 
     def find(self, offset_bytes: int) -> "Block | None":
         """Return the block in use that covers an offset."""
@@ -130,7 +120,7 @@ class Arena:
 
     def take(self, size_bytes: int) -> Block | None:
         """Return a block with one user, or None when the arena is full. Never blocks."""
-        size_bytes = max(-(-size_bytes // _PAGE_BYTES), 1) * _PAGE_BYTES
+        size_bytes = in_pages(size_bytes)
         with self._lock:
             self._collect()
             block = self._take(size_bytes)
@@ -147,7 +137,7 @@ class Arena:
         room_bytes = self._max_bytes - total_bytes
         if not _AVAILABLE or self._closed or room_bytes < size_bytes:
             return None
-        new_bytes = max(min(_SEGMENT_BYTES, room_bytes // _PAGE_BYTES * _PAGE_BYTES), size_bytes)
+        new_bytes = max(min(_SEGMENT_BYTES, room_bytes // PAGE_BYTES * PAGE_BYTES), size_bytes)
         try:
             segment = Segment(len(self._segments), new_bytes)
         except OSError:
@@ -231,6 +221,8 @@ def map_segment(descriptor: int, size_bytes: int) -> memoryview:
             raise ValueError("its size is not the one that was announced")
         if not fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
             raise ValueError("it could shrink while it is read")
-        return memoryview(mmap.mmap(descriptor, size_bytes))
+        memory = mmap.mmap(descriptor, size_bytes)
+        advise_huge(memory)
+        return memoryview(memory)
     finally:
         os.close(descriptor)
