@@ -17,6 +17,7 @@ from bireme.wire.messages import (
     Fault,
     FaultCode,
     Pull,
+    PullEntry,
     Push,
     Rounds,
     SlotRound,
@@ -181,3 +182,45 @@ def test_answers_are_compared_with_all_of_it(bunch):
     assert not bunch.answered_by((right[0], ValueEntry(1, 0, 0, 8)))
     items = list(bunch.items("x", cut))
     assert items == [(0, 0, "x 8", 8, *RAW), (1, 0, "x 16", 16, *RAW)]
+
+
+def pull(core, bunch, call=5, **more):
+    return core.handle(PullCall(call, (), 10.0, bunches=(bunch,), **more), 0.0)
+
+
+def test_a_pull_is_one_message_and_one_answer(core, bunch):
+    for number in range(2):
+        (pushed,) = sent(push(core, bunch, call=10 + number, want_value=False), Push)
+        (message,) = sent(pull(core, bunch, call=20 + number, priority=3), Pull)
+        assert (message.min_version, message.priority) == (number + 1, 3)
+        assert message.entries is bunch.pulled
+        core.handle(Received(FIRST_SERVER, Ack(pushed.request, 1, ())), 0.0)
+        answer = value(message.request, number + 1, 0, 1)
+        assert core.expects(answer.message) == (20 + number,) * 2
+        assert core.handle(answer, 0.0) == [
+            Deliver(20 + number, (), "bytes", bunch, answer.message),
+            Complete(20 + number),
+        ]
+        assert core.handle(answer, 0.0) == []
+
+
+def test_a_pull_that_is_answered_in_parts(core, bunch):
+    (message,) = sent(pull(core, bunch), Pull)
+    assert core.handle(value(message.request, 0, 1), 0.0) == [
+        Deliver(5, ((1, 0, 0, 0, 16),), "bytes")
+    ]
+    request = next(iter(core._desk.requests.values()))
+    assert request.message(1).entries == (PullEntry(0, 0, 0),)
+    assert Complete(5) in core.handle(value(message.request, 0, 0), 0.0)
+
+
+def test_slots_that_do_not_stand_alike_are_pulled_at_their_own_versions(core, bunch):
+    core.handle(PushCall(5, entries(1, size=16), 10.0), 0.0)
+    (message,) = sent(pull(core, bunch, call=6), Pull)
+    assert [message.min_version + entry.lead for entry in message.entries] == [0, 1]
+    core.handle(value(message.request, 0, 0), 0.0)
+    assert Complete(6) in core.handle(value(message.request, 1, 1), 0.0)
+
+
+def test_a_pull_of_a_slot_that_was_not_declared(core):
+    assert isinstance(pull(core, Bunch(0, [(9, 0, 8)]))[0].error, UnknownKeyError)

@@ -1,6 +1,7 @@
 import pytest
 from tests.core.nodes import entries
 
+from bireme.core.bunches import Bunch
 from bireme.core.calls import (
     BarrierCall,
     CommandCall,
@@ -80,6 +81,8 @@ INIT = InitEntry(3, 0, DType.FLOAT32, 1, 1, Layout.DENSE, Consistency.SYNC, 4)
         (PushCall(1, entries(0), 1.0), "a push of key 'w'"),
         (PushCall(1, entries(0, 1), 1.0, want_value=True), "a pushpull of keys 'w', 1"),
         (PushCall(1, entries(*range(9)), 1.0), "a push of keys 'w', 1, 2, 3 and 5 more"),
+        (PushCall(1, (), 1.0, bunches=((Bunch(0, [(0, 0, 8)]), "all"),)), "a push of key 'w'"),
+        (PullCall(1, ((0, 0),), 1.0, bunches=(Bunch(0, [(4, 0, 8)]),)), "a pull of keys 'w', 4"),
         (RowsCall(1, 0, 0, b"", 0, 0, 1.0), "a pull of rows of key 'w'"),
         (InitCall(1, 0, ((INIT, None),), 1.0), "the init of key 3"),
         (CommandCall(1, 0, CommandKind.SAVE_STATE, {}, 1.0), "command save_state"),

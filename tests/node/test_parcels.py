@@ -31,6 +31,21 @@ def test_its_parts_are_released_one_by_one():
     assert held._owners is None
 
 
+def test_one_piece_is_cut_like_several():
+    tensor = torch.tensor([1.0, 2.0, 3.0])
+    held = parcel([tensor])
+    one, two = cut_parcel(held, (4, 8))
+    assert (bytes(one.view), bytes(two.view)) == (
+        tensor[:1].numpy().tobytes(),
+        tensor[1:].numpy().tobytes(),
+    )
+    one.release()
+    two.release()
+    assert held._owners is None
+    with pytest.raises(LocalProtocolError, match=r"\[4, 4\]"):
+        cut_parcel(parcel([tensor]), (4, 4))
+
+
 def test_what_is_no_parcel_of_these_sizes_is_refused():
     for handle in (parcel([torch.ones(1)]), "bytes"):
         with pytest.raises(LocalProtocolError, match=r"\[4, 8\]"):

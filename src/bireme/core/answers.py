@@ -175,7 +175,11 @@ class Answers:
         call = request.call
         if call is not None and call.open:
             desk.actions.append(Deliver(call.id, (), payload, bunch, message))
-        self._bunch_pushed(request, bunch)  # type: ignore[arg-type]
+        if type(request) is PushRequest:
+            self._bunch_pushed(request, bunch)
+        else:
+            desk.drop(request)
+            desk.part_done(call, len(bunch.slots))
 
     def _values_of_slots(self, request: Request, message: Value, payload: object) -> None:
         desk = self._desk
@@ -374,10 +378,11 @@ def _has_value(slots_of: dict[int, list[_Slot]], key_id: int, known: dict[_Slot,
 
 
 def _answered_bunch(request: Request, message: Value) -> Bunch | None:
-    """Return the bunch whose push a message answers as a whole."""
-    if type(request) is not PushRequest or not request.want_value:
-        return None
-    bunch = request.bunch
+    """Return the bunch whose push or pull a message answers as a whole."""
+    if type(request) is PushRequest:
+        bunch = request.bunch if request.want_value else None
+    else:
+        bunch = request.bunch if type(request) is PullRequest else None
     return bunch if bunch is not None and bunch.answered_by(message.entries) else None
 
 

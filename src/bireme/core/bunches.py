@@ -1,4 +1,4 @@
-"""Slots that a worker pushes together in every step, prepared once for all steps.
+"""Slots that a worker pushes or pulls together in every step, prepared once for all steps.
 
 Made by whoever calls a worker, used by :mod:`bireme.core.lanes` for its pushes and by
 :mod:`bireme.core.answers` to know their answers again. A bunch is one message; what befalls only
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from bireme.types.choices import Layout
-from bireme.wire.messages import PushEntry, ValueEntry
+from bireme.wire.messages import PullEntry, PushEntry, ValueEntry
 
 if TYPE_CHECKING:
     from bireme.core.requests import Lane, PushItem
@@ -24,7 +24,7 @@ _RAW = "raw"
 
 
 class Bunch:
-    """Raw dense pushes of slots on one server.
+    """Raw dense values of slots on one server, to be pushed or pulled.
 
     Args:
         server: Rank of the server that holds them.
@@ -36,7 +36,16 @@ class Bunch:
         (24, True)
     """
 
-    __slots__ = ("_answer", "entries", "lanes", "server", "size_bytes", "sizes", "slots")
+    __slots__ = (
+        "_answer",
+        "entries",
+        "lanes",
+        "pulled",
+        "server",
+        "size_bytes",
+        "sizes",
+        "slots",
+    )
 
     def __init__(self, server: int, slots: Sequence[tuple[int, int, int]]) -> None:
         self.server = server
@@ -44,6 +53,8 @@ class Bunch:
         self.sizes = tuple(size for _, _, size in slots)
         self.size_bytes = sum(self.sizes)
         self.entries = tuple(PushEntry(key_id, index, 0, size) for key_id, index, size in slots)
+        self.pulled = tuple(PullEntry(key_id, index, 0) for key_id, index, _ in slots)
+        """Its entries in a pull of all of it."""
         self.lanes: tuple[Lane, ...] = ()
         """Of its slots, once a worker has looked them up."""
         self._answer: tuple[ValueEntry, ...] | None = None

@@ -102,6 +102,8 @@ class PullCall(msgspec.Struct, frozen=True):
     """``(key_id, index)``, each at most once."""
     timeout_s: float
     priority: int = 0
+    bunches: tuple[Bunch, ...] = ()
+    """More slots, prepared; none of them is in ``slots`` too."""
 
 
 class RowsCall(msgspec.Struct, frozen=True):

@@ -312,7 +312,7 @@ def _slots(call: OpenCall) -> set[tuple[int, int]]:
         slots = {entry[:2] for entry in asked.entries}
         return slots.union(*[bunch.slots for bunch, _ in asked.bunches])
     if isinstance(asked, PullCall):
-        return set(asked.slots)
+        return set(asked.slots).union(*[bunch.slots for bunch in asked.bunches])
     if isinstance(asked, RowsCall):
         return {(asked.key_id, asked.index)}
     if isinstance(asked, InitCall):

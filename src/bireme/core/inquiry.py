@@ -3,6 +3,9 @@
 Called by :mod:`bireme.core.worker`, which sends the questions and passes on the reports.
 """
 
+from collections.abc import Iterable
+
+from bireme.core.bunches import Bunch
 from bireme.core.calls import (
     BarrierCall,
     Call,
@@ -107,12 +110,15 @@ def describe(call: Call, key_names: dict[int, int | str]) -> str:
     if isinstance(call, BarrierCall):
         return f"barrier {call.name!r}"
     if isinstance(call, PullCall):
-        return f"a pull of {_keys([slot[0] for slot in call.slots], key_names)}"
+        slots = [*call.slots, *_in_bunches(call.bunches)]
+        return f"a pull of {_keys([slot[0] for slot in slots], key_names)}"
     if isinstance(call, RowsCall):
         return f"a pull of rows of {_keys([call.key_id], key_names)}"
     if isinstance(call, PushCall):
         kind = "pushpull" if call.want_value else "push"
-        return f"a {kind} of {_keys([entry[0] for entry in call.entries], key_names)}"
+        bunched = _in_bunches([bunch for bunch, _ in call.bunches])
+        pushed = [*[entry[:2] for entry in call.entries], *bunched]
+        return f"a {kind} of {_keys([slot[0] for slot in pushed], key_names)}"
     if isinstance(call, InitCall):
         return f"the init of {_keys([entry.key_id for entry, _ in call.entries], key_names)}"
     if isinstance(call, CommandCall):
@@ -126,6 +132,10 @@ _OTHERS: dict[type, str] = {
     ResumeCall: "the question where to resume",
     LeaveCall: "leaving the job",
 }
+
+
+def _in_bunches(bunches: Iterable[Bunch]) -> list[tuple[int, int]]:
+    return [slot for bunch in bunches for slot in bunch.slots]
 
 
 def _keys(key_ids: list[int], key_names: dict[int, int | str]) -> str:

@@ -246,7 +246,7 @@ class InitRequest(Request):
 class PullRequest(Request):
     """Values of several slots of one call from one server."""
 
-    __slots__ = ("is_pooled", "rank", "slots")
+    __slots__ = ("_slots", "_whole", "is_pooled", "rank")
 
     def __init__(
         self,
@@ -260,11 +260,43 @@ class PullRequest(Request):
         self.rank = 0
         self.is_pooled = False
         """Whether all slots are of keys whose rounds make the same values for everyone."""
-        self.slots = slots
-        """Least version of what has not arrived."""
+        self._slots = slots
+        self._whole: tuple[Bunch, int] | None = None
+
+    @property
+    def slots(self) -> dict[tuple[int, int], int]:
+        """Least version of what has not arrived. Whoever looks takes a bunch apart."""
+        if self._whole is not None:
+            bunch, least = self._whole
+            self._whole = None
+            self._slots = dict.fromkeys(bunch.slots, least)
+        return self._slots
+
+    @property
+    def bunch(self) -> "Bunch | None":
+        """What it asks for as one, as long as nobody has looked at its slots one by one."""
+        return None if self._whole is None else self._whole[0]
+
+    @classmethod
+    def of_bunch(
+        cls, number: int, call: OpenCall, bunch: "Bunch", rank: int, priority: int
+    ) -> "PullRequest":
+        """Ask for a bunch: as one if its slots stand alike, else for each at its own version."""
+        least = [lane.number + lane.pending for lane in bunch.lanes]
+        request = cls(number, call, bunch.server, {}, priority)
+        request.rank = rank
+        request.is_pooled = all([lane.pools for lane in bunch.lanes])
+        if min(least) == max(least):
+            request._whole = bunch, least[0]
+        else:
+            request._slots = dict(zip(bunch.slots, least, strict=True))
+        return request
 
     def message(self, view: int) -> Pull:
         """Return the question for what has not arrived."""
+        whole = self._whole
+        if whole is not None:
+            return Pull(self.number, view, whole[1], self.priority, whole[0].pulled)
         first = min(self.slots.values(), default=0)
         entries = tuple(PullEntry(*slot, least - first) for slot, least in self.slots.items())
         return Pull(self.number, view, first, self.priority, entries)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from bireme.core.actions import Action, Close, EndJob, Fail, Log
 from bireme.core.answers import Answers
-from bireme.core.bunches import Cut
+from bireme.core.bunches import Bunch, Cut
 from bireme.core.calls import (
     BarrierCall,
     Call,
@@ -372,9 +372,7 @@ class WorkerCore:
             raise ConfigError(f"a push's weight must be >= 0, got {call.weight}")
         lanes = self._lanes([entry[:2] for entry in call.entries]) if call.entries else []
         num_slots = len(lanes)
-        for bunch, _ in call.bunches:
-            bunch.lanes = bunch.lanes or tuple(self._lanes(bunch.slots))
-            num_slots += len(bunch.lanes)
+        num_slots += sum([len(self._lanes_of(bunch)) for bunch, _ in call.bunches])
         opened = self._open(call, num_slots)
         for bunch, handle in call.bunches:
             self._desk.lanes.hand_in_bunch(opened, bunch, handle)
@@ -385,7 +383,11 @@ class WorkerCore:
     def _ask_pull(self, call: PullCall) -> None:
         desk = self._desk
         lanes = self._lanes(call.slots)
-        opened = self._open(call, len(lanes))
+        num_slots = len(lanes) + sum([len(self._lanes_of(bunch)) for bunch in call.bunches])
+        opened = self._open(call, num_slots)
+        for bunch in call.bunches:
+            number, rank = desk.next_number(), desk.lanes.rank
+            desk.post(PullRequest.of_bunch(number, opened, bunch, rank, call.priority))
         by_server: dict[int, dict[tuple[int, int], int]] = {}
         for slot, lane in zip(call.slots, lanes, strict=True):
             by_server.setdefault(lane.server, {})[slot] = lane.number + lane.pending
@@ -465,6 +467,11 @@ class WorkerCore:
         if not parts:
             self._desk.complete(opened)
         return opened
+
+    def _lanes_of(self, bunch: Bunch) -> tuple[Lane, ...]:
+        if not bunch.lanes:
+            bunch.lanes = tuple(self._lanes(bunch.slots))
+        return bunch.lanes
 
     def _lanes(self, slots: "Iterable[tuple[int, int]]") -> list[Lane]:
         """Return the lane of each slot.

@@ -24,10 +24,15 @@ class Landing(Mapping[Slot, Place]):
         self, targets: Mapping[Bunch, Sequence[memoryview]], owners: Sequence[torch.Tensor]
     ) -> None:
         self._targets = targets
-        self._owners = owners
+        self.owners = owners
         self._places: dict[Slot, Place] | None = None
         self._singles: dict[Slot, memoryview] | None = None
         self._received: dict[Slot, memoryview] = {}
+
+    @property
+    def bunches(self) -> tuple[Bunch, ...]:
+        """All bunches that it takes."""
+        return tuple(self._targets)
 
     def take(self, bunch: Bunch, payload: memoryview) -> None:
         """Write the values of all slots of a bunch, unless they were received in place."""
@@ -57,7 +62,7 @@ class Landing(Mapping[Slot, Place]):
         view = self._singles.get(slot)
         if view is None or len(view) != size_bytes:
             return None
-        target = raw_view(address_of(view), size_bytes, self._owners)
+        target = raw_view(address_of(view), size_bytes, self.owners)
         self._received[slot] = target
         return target
 

@@ -8,6 +8,7 @@ import ctypes
 import threading
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 from bireme.errors import LocalProtocolError
@@ -20,7 +21,7 @@ class Parcel:
     """Counted pieces of memory, as :class:`~bireme.node.memory.Held` is for one.
 
     Args:
-        views: Bytes of each slot, in order; none is empty.
+        views: Bytes of each slot, in order, or of all slots in one; none is empty.
         size_bytes: Of all together.
         owners: What the memory belongs to; kept as long as the parcel is needed.
     """
@@ -53,9 +54,15 @@ def cut_parcel(handle: object, sizes: Sequence[int]) -> list[Held]:
     Raises:
         LocalProtocolError: It is no parcel of pieces of these sizes.
     """
-    if not isinstance(handle, Parcel) or [view.nbytes for view in handle.views] != list(sizes):
+    if not isinstance(handle, Parcel):
+        raise LocalProtocolError(f"{handle!r} is no parcel of pieces of {list(sizes)} bytes")
+    views = handle.views
+    if len(views) == 1 < len(sizes):
+        ends = list(accumulate(sizes))
+        views = [views[0][end - size : end] for end, size in zip(ends, sizes, strict=True)]
+    if [view.nbytes for view in views] != list(sizes) or sum(sizes) != handle.size_bytes:
         raise LocalProtocolError(f"{handle!r} does not consist of pieces of {list(sizes)} bytes")
-    parts = [Held(view, handle.release) for view in handle.views]
+    parts = [Held(view, handle.release) for view in views]
     for _ in parts[1:]:
         handle.retain()
     return parts

@@ -26,7 +26,7 @@ from bireme.node.relay import Relay
 from bireme.node.runtime import Runtime
 from bireme.node.tickets import Place, Slot, Ticket
 from bireme.observe.timeline import Timeline
-from bireme.transport.base import Link, ReceivedFrame, Transport
+from bireme.transport.base import Buffer, Link, ReceivedFrame, Transport
 from bireme.types.choices import Layout
 from bireme.types.nodes import NodeId
 from bireme.wire.messages import (
@@ -148,12 +148,19 @@ class WorkerClient:
         weight: float = 1.0,
         mean: bool = False,
         priority: int = 0,
+        bunches: Sequence[tuple[Bunch, Parcel]] = (),
     ) -> None:
         """Push slots and return at once; :meth:`flush` waits for them and raises their errors."""
         self._raise_old_errors()
         ticket = self._begin(
             lambda n: calls.PushCall(
-                n, tuple(items), timeout_s, weight=weight, mean=mean, priority=priority
+                n,
+                tuple(items),
+                timeout_s,
+                weight=weight,
+                mean=mean,
+                priority=priority,
+                bunches=tuple(bunches),
             )
         )
         with self._pushing:
@@ -215,7 +222,15 @@ class WorkerClient:
 
     def pull(self, places: Mapping[Slot, Place], timeout_s: float, *, priority: int = 0) -> None:
         """Fetch values, after all that this worker has pushed to their slots."""
+        if isinstance(places, Landing):
+            bunches = places.bunches
+            self._call(lambda n: calls.PullCall(n, (), timeout_s, priority, bunches), places)
+            return
         self._call(lambda n: calls.PullCall(n, tuple(places), timeout_s, priority), places)
+
+    def allocate(self, size_bytes: int) -> Buffer:
+        """Return memory from which pushes leave with the fewest copies."""
+        return self._transport.allocate(size_bytes)
 
     def rows(self, slot: Slot, ids: Held, num_ids: int, place: Place, timeout_s: float) -> None:
         """Fetch rows of one slot."""

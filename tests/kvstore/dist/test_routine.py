@@ -12,6 +12,7 @@ from bireme.errors import BiremeError, ConfigError
 from bireme.kvstore.dist import routine
 from bireme.kvstore.dist.entry import DistEntry, SlotSpan
 from bireme.kvstore.dist.routine import Routine, Routines
+from bireme.transport.pool import BufferPool, PooledBuffer
 from bireme.update.layout import Layout
 
 
@@ -54,6 +55,48 @@ def test_cut_values_lie_where_their_slots_are():
     numbers = [torch.frombuffer(each.views[0], dtype=torch.float32) for _, each in parcels]
     assert [each.tolist() for each in numbers] == [[0, 1, 2, 3], [4, 5]]
     assert bytes(landing.direct((3, 1), 8)) == value[4:].numpy().tobytes()
+
+
+def allocate(size_bytes):
+    return PooledBuffer(BufferPool(1 << 20), size_bytes)
+
+
+def test_what_is_pushed_is_a_copy_in_one_piece():
+    made = Routine([entry("a", 2), entry("b", 1, key_id=1)])
+    for _ in range(2):
+        values = [torch.tensor([1.0, 2]), torch.tensor([3.0])]
+        ((bunch, parcel),) = made.push(values, allocate)
+        for value in values:
+            value.zero_()
+        (view,) = parcel.views
+        assert bytes(view) == torch.tensor([1.0, 2, 3]).numpy().tobytes()
+        assert parcel.size_bytes == bunch.size_bytes == 12
+
+
+def test_what_is_pulled_comes_to_the_tensors_of_this_time():
+    made = Routine([entry("a", 2), entry("b", 1, key_id=1)])
+    for _ in range(2):
+        outs = [torch.zeros(2), torch.zeros(1)]
+        landing = made.pull(outs)
+        (bunch,) = landing.bunches
+        landing.take(bunch, memoryview(torch.tensor([7.0, 8, 9]).numpy().tobytes()))
+        assert [each.tolist() for each in outs] == [[7.0, 8.0], [9.0]]
+
+
+def test_what_cannot_be_pushed_or_pulled_at_once():
+    made = Routine([entry("a", 2), entry("b", 2, key_id=1)])
+    same = torch.zeros(2)
+    for wrong in (
+        [same],
+        [same, torch.zeros(3)],
+        [same, same.double()],
+        [same, "b"],
+        [[same], same],
+    ):
+        assert made.push(wrong, allocate) is None
+        assert made.pull(wrong) is None
+    assert made.pull([same, same]) is None
+    assert made.push([same, same], allocate) is not None
 
 
 WHOLE = torch.zeros(8)
@@ -141,9 +184,7 @@ def test_it_is_taken_from_the_second_time_on(monkeypatch):
 
 
 STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(["all", "some", "one", "push", "pull", "async"]), st.integers(-4, 4)
-    ),
+    st.tuples(st.sampled_from(["all", "some", "one", "push", "pull", "async"]), st.integers(-4, 4)),
     min_size=1,
     max_size=12,
 )
@@ -166,6 +207,8 @@ def test_any_mixture_of_ways_gives_the_sums(steps, num_workers, num_servers):
             targets = [outs[i] for i in chosen]
             if kind == "push":
                 store.push(names, values)
+                for value in values:
+                    value.fill_(-1.0)  # it has been copied
             if kind in ("push", "pull"):
                 store.pull(names, targets)
             elif kind == "async":

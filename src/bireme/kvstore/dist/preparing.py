@@ -16,16 +16,17 @@ from bireme.kvstore.base import Key, Values
 from bireme.kvstore.calls import Pull, Push
 from bireme.kvstore.dist.entry import DistEntry
 from bireme.kvstore.dist.receiving import Receipt
-from bireme.kvstore.dist.routine import Routines
+from bireme.kvstore.dist.routine import Allocate, Routines
 from bireme.kvstore.dist.sending import Sender
 from bireme.kvstore.dist.server_optimizer import ServerOptimizer
 from bireme.kvstore.keys import to_keys
 from bireme.kvstore.reduce.overlap import are_disjoint
+from bireme.node.landing import Landing
 from bireme.node.parcels import Parcel
 from bireme.node.tickets import Place, Slot
 from bireme.node.worker import PushItem
 
-__all__ = ("Preparer", "Work", "outs_of", "receipts_of")
+__all__ = ("Preparer", "Pushed", "Work", "outs_of", "receipts_of")
 
 Found = tuple[list[Key], bool, list[DistEntry]]
 """Keys as they were given, whether as a list, and their entries, each once."""
@@ -43,6 +44,13 @@ class Work(NamedTuple):
         """Do what is left when the results have come."""
         for end in self.endings:
             end()
+
+
+class Pushed(NamedTuple):
+    """One push, ready to go."""
+
+    items: list[PushItem]
+    bunches: list[tuple[Bunch, Parcel]]
 
 
 class Preparer:
@@ -92,11 +100,47 @@ class Preparer:
         entries, pushes = self.pushes(key, value)
         keys, is_list = to_keys(key)
         targets = calls.pulls(entries, keys, is_list, target)
-        if len(keys) == len(entries):
-            self._routines.add(entries)
+        self._remember(key, entries)
         items = self.items(entries, pushes, borrow=_may_borrow(pushes, targets))
         receipts, places = receipts_of(outs_of(entries, targets))
         return Work(items, places, [], [receipt.finish for receipt in receipts])
+
+    def push(self, key: Key | Sequence[Key], value: Values, allocate: Allocate) -> Pushed:
+        """Return what a push sends, copied.
+
+        Args:
+            key: As of `KVStore.push`.
+            value: Likewise.
+            allocate: Makes memory that frames can be sent from.
+        """
+        self._refuse_closed()
+        if not self._sender.compresses:
+            keys, values = _as_lists(key, value)
+            routine = self._routines.find(keys)
+            sending = None
+            if routine is not None and isinstance(values, (list, tuple)):
+                sending = routine.push(values, allocate)
+            if routine is not None and sending is not None:
+                self._optimizer.refresh()
+                self._optimizer.check(routine.pushes)
+                return Pushed([], sending)
+        entries, pushes = self.pushes(key, value)
+        self._remember(key, entries)
+        return Pushed(self.items(entries, pushes, borrow=False), [])
+
+    def pull(self, key: Key | Sequence[Key], out: Values) -> Landing | None:
+        """Return where a pull of keys that were used together before goes; else ``None``."""
+        keys, outs = _as_lists(key, out)
+        routine = self._routines.find(keys)
+        if routine is None or not isinstance(outs, (list, tuple)):
+            return None
+        return routine.pull(outs)
+
+    def _remember(self, key: Key | Sequence[Key], entries: Sequence[DistEntry]) -> None:
+        """Prepare a routine for the next time, where no key comes twice."""
+        keys, _ = to_keys(key)
+        if len(keys) == len(entries) and self._routines.find(keys) is None:
+            self._routines.add(entries)
 
     def items(
         self, entries: Sequence[DistEntry], pushes: Sequence[Push[DistEntry]], *, borrow: bool
@@ -113,11 +157,8 @@ class Preparer:
         """Return the work of keys that were pushed together before; ``None`` if it is not so."""
         if self._sender.compresses:
             return None
-        keys: object = key
-        values: object = value
-        targets: object = target
-        if isinstance(key, (str, int)):
-            keys, values, targets = [key], [value], [target]
+        keys, values = _as_lists(key, value)
+        targets: object = [target] if keys is not key else target
         if not (isinstance(values, (list, tuple)) and isinstance(targets, (list, tuple))):
             return None
         routine = self._routines.find(keys)
@@ -129,6 +170,11 @@ class Preparer:
         bunches, landing = exchange
         written = partial(torch.autograd.graph.increment_version, targets)
         return Work([], landing, bunches, [written])
+
+
+def _as_lists(key: object, value: object) -> tuple[object, object]:
+    """Return a key that stands alone as a list of one, and its value likewise."""
+    return ([key], [value]) if isinstance(key, (str, int)) else (key, value)
 
 
 def outs_of(

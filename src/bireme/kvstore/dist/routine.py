@@ -1,4 +1,4 @@
-"""Push and pull of the same keys again and again: checked, cut and bundled once for all.
+"""Pushes and pulls of the same keys again and again: checked, cut and bundled once for all.
 
 A training step exchanges the same list of keys every time, so what does not depend on the tensors
 is prepared when the list is first seen. What remains for each step is to look whether the tensors
@@ -6,7 +6,7 @@ still fit. Called by :mod:`bireme.kvstore.dist.store` before its general way.
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeGuard
 
 import torch
@@ -17,11 +17,16 @@ from bireme.kvstore.dist.entry import DistEntry
 from bireme.kvstore.reduce.overlap import are_disjoint
 from bireme.node.landing import Landing
 from bireme.node.parcels import Parcel, raw_view
+from bireme.transport.base import Buffer
 
-__all__ = ("Exchange", "Routine", "Routines")
+__all__ = ("Allocate", "Exchange", "Routine", "Routines")
 
 _MOST_ROUTINES = 256
 _STRIDED = torch.strided
+
+Allocate = Callable[[int], Buffer]
+
+Sending = list[tuple[Bunch, Parcel]]
 
 Exchange = tuple[list[tuple[Bunch, Parcel]], Landing]
 """What leaves, and where the results go."""
@@ -114,6 +119,9 @@ class Routine:
         self._targets: dict[Bunch, list[memoryview]] = {}
         self._lock = threading.Lock()
         self._is_apart = False
+        self._copied, self._pulled = (_Memory(layouts, cuts, sizes) for _ in range(2))
+        self._places: dict[Bunch, list[memoryview]] = {}
+        self._is_pull_apart = False
 
     def exchange(self, values: Sequence[object], outs: Sequence[object]) -> Exchange | None:
         """Return what to do, or ``None`` if these tensors need the store's general way.
@@ -137,6 +145,41 @@ class Routine:
             for bunch, views in zip(self._bunches, sent.views, strict=True):
                 parcels.append((bunch, Parcel(views, bunch.size_bytes, values)))
             return parcels, Landing(self._targets, outs)
+
+    def push(self, values: Sequence[object], allocate: Allocate) -> Sending | None:
+        """Copy what is pushed, and return it; ``None`` if it needs the store's general way.
+
+        Args:
+            values: One for each key; anything. May change afterwards.
+            allocate: Makes memory that frames can be sent from.
+        """
+        copied = self._copied
+        with self._lock:
+            if not copied.is_of(values):
+                if not copied.fits(values):
+                    return None
+                copied.look_at(values)
+            contents = copied.views
+            return [
+                (bunch, _filled(allocate(bunch.size_bytes), views, bunch.size_bytes))
+                for bunch, views in zip(self._bunches, contents, strict=True)
+            ]
+
+    def pull(self, outs: Sequence[object]) -> Landing | None:
+        """Return where values go, or ``None`` if these need the store's general way.
+
+        Args:
+            outs: One for each key; anything.
+        """
+        pulled = self._pulled
+        with self._lock:
+            if not pulled.is_of(outs):
+                if not pulled.fits(outs):
+                    return None
+                pulled.look_at(outs)
+                self._places = dict(zip(self._bunches, pulled.views, strict=True))
+                self._is_pull_apart = are_disjoint(list(outs))
+            return Landing(self._places, outs) if self._is_pull_apart else None
 
 
 class Routines:
@@ -173,9 +216,17 @@ class Routines:
             self._known[(*keys, *map(type, keys))] = Routine(entries, self._bundle_bytes)
 
 
-def _together(
-    values: Sequence[torch.Tensor], outs: Sequence[torch.Tensor]
-) -> list[torch.Tensor]:
+def _filled(buffer: Buffer, views: Sequence[memoryview], size_bytes: int) -> Parcel:
+    """Return a copy of all views, one behind the other, as one piece."""
+    memory, start = buffer.view, 0
+    for view in views:
+        end = start + len(view)
+        memory[start:end] = view
+        start = end
+    return Parcel([memory[:size_bytes]], size_bytes, buffer)
+
+
+def _together(values: Sequence[torch.Tensor], outs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Return the tensors that must not share memory: a result may replace its own value."""
     if all(value is out for value, out in zip(values, outs, strict=True)):
         return list(outs)

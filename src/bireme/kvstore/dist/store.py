@@ -49,6 +49,7 @@ the job says so."""
 NUMBERS_OF_STORE = 2
 """Store numbers that one store uses: its own, and one for agreements between its workers."""
 
+
 class DistStore(KVStore):
     """A keyed store whose values live on servers, shared by all workers of a job.
 
@@ -93,9 +94,7 @@ class DistStore(KVStore):
         self._client = client
         self._limits = start.config
         self._num_workers = start.config.num_workers
-        self._directory = Directory(
-            client, number, consistency, start.config, options.staleness
-        )
+        self._directory = Directory(client, number, consistency, start.config, options.staleness)
         self._agreement = Agreement(client, number + 1, start.config)
         self._optimizer = ServerOptimizer(
             client, self._directory, self._agreement, start.config, options.delay_compensation
@@ -179,15 +178,21 @@ class DistStore(KVStore):
     def push(self, key: Key | Sequence[Key], value: Values, priority: int = 0) -> None:
         """Send ``value`` to the servers; returns when it has been copied."""
         priority = calls.checked_priority(priority)
-        entries, pushes = self._preparer.pushes(key, value)
-        items = self._preparer.items(entries, pushes, borrow=False)
-        self._client.push(items, self._limits.push_timeout_s, priority=priority)
+        pushed = self._preparer.push(key, value, self._client.allocate)
+        self._client.push(
+            pushed.items,
+            self._limits.push_timeout_s,
+            priority=priority,
+            bunches=pushed.bunches,
+        )
 
     def pull(
         self, key: Key | Sequence[Key], out: Values | None = None, priority: int = 0
     ) -> torch.Tensor | list[torch.Tensor] | None:
         """Write the current value into every ``out``, or return a copy of it."""
         priority = calls.checked_priority(priority)
+        if out is not None and self._pulled_again(key, out, priority):
+            return None
         keys, is_list, entries = self._found(key)
         if out is None:
             values = {
@@ -464,6 +469,16 @@ class DistStore(KVStore):
         self._client.pull(places, self._limits.pull_timeout_s, priority=priority)
         for receipt in receipts:
             receipt.finish()
+
+    def _pulled_again(self, key: Key | Sequence[Key], out: Values, priority: int) -> bool:
+        """Pull keys that were used together before; return whether they were."""
+        self._refuse_closed()
+        landing = self._preparer.pull(key, out)
+        if landing is None:
+            return False
+        self._client.pull(landing, self._limits.pull_timeout_s, priority=priority)
+        torch.autograd.graph.increment_version(landing.owners)
+        return True
 
     def _refuse_closed(self) -> None:
         if self._closed:
