@@ -87,7 +87,7 @@ def measure(arguments: argparse.Namespace) -> list[dict[str, list[float]]]:
     """Return what every worker found."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        cluster([arguments.rate] * arguments.hosts) as net,
+        cluster([arguments.rate] * arguments.hosts, arguments.mtu) as net,
     ):
         script = [str(HERE / "overlap_peer.py"), folder]
         for name in ("batch", "steps", "rounds"):
@@ -129,6 +129,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--hosts", type=int, default=2)
     parser.add_argument("--rate", type=float, default=200, help="Mbit/s of each link, both ways")
+    parser.add_argument("--mtu", type=int, default=9000, help="largest packet; see netns.py")
     parser.add_argument("--batch", type=int, default=96, help="samples of each worker")
     parser.add_argument(
         "--steps", type=int, default=5, help="in a turn; filling and draining the pipeline count"
