@@ -121,9 +121,7 @@ class ServerOptimizer:
             elif spec.groups or spec.lr_mult or spec.wd_mult:
                 self._send(spec)
 
-    def _is_up_to_date(
-        self, spec: OptimizerSpec, live: torch.optim.Optimizer | None
-    ) -> bool:
+    def _is_up_to_date(self, spec: OptimizerSpec, live: torch.optim.Optimizer | None) -> bool:
         if live is not None and not spec.describes(live):
             return False
         if not (spec.groups or spec.lr_mult or spec.wd_mult):

@@ -6,13 +6,14 @@ import sys
 from collections.abc import Callable
 
 from bireme.errors import BiremeError, StateError
-from bireme.kvstore.dist.options import DIST_TYPES, DistOptions, dist_options
 from bireme.kvstore.dist.exits import ExitWatch
+from bireme.kvstore.dist.options import DIST_TYPES, DistOptions, dist_options
 from bireme.kvstore.dist.store import NUMBERS_OF_STORE, DistStore
 from bireme.kvstore.reduce import DeviceReducer, HostReducer
 from bireme.node.worker import WorkerClient
 
 __all__ = ("Session",)
+
 
 class Session:
     """Joins a job as a worker, makes stores, and leaves when the last of them is closed.

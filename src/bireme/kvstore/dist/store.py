@@ -2,19 +2,15 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import NamedTuple
 
 import torch
 
 from bireme.compress.base import Compressor
 from bireme.compress.factory import create as create_compressor
 from bireme.consistency.local import LocalSteps
-from bireme.core.bunches import Bunch
 from bireme.errors import ConfigError, StateError, UnsupportedError
 from bireme.kvstore import calls
 from bireme.kvstore.base import Key, KVStore, Updater, Values
-from bireme.kvstore.calls import Pull, Push
 from bireme.kvstore.dist.agreement import Agreement
 from bireme.kvstore.dist.directory import Directory
 from bireme.kvstore.dist.entry import DistEntry
@@ -28,11 +24,8 @@ from bireme.kvstore.dist.tables import StoreTables
 from bireme.kvstore.keys import group, to_keys
 from bireme.kvstore.pending import Pending
 from bireme.kvstore.reduce import Reducer
-from bireme.kvstore.reduce.overlap import are_disjoint
 from bireme.kvstore.reduce.rows import to_dense
 from bireme.kvstore.tables import Table, TableOptions
-from bireme.node.parcels import Parcel
-from bireme.node.tickets import Place, Slot
 from bireme.node.worker import PushItem, WorkerClient
 from bireme.observe.timeline import Timeline
 from bireme.types.choices import Consistency
