@@ -23,8 +23,8 @@ from bireme.settings.ranks import RankSettings
 
 __all__ = ("CURRENT", "Pending", "Session")
 
-_CYCLE_S = 0.01
-"""A name that comes again within this time, and of which nobody has asked, is used by mistake."""
+_CYCLE_S = 0.001
+"""Of the submitting thread's own time."""
 
 
 @dataclass(slots=True)
@@ -128,7 +128,7 @@ class Session:
     def number_of(self, pending: Pending) -> int:
         """Return the number under which the user finds an operation again."""
         number = next(self._numbers)
-        self._latest = (pending.handle.name, number, time.monotonic())
+        self._latest = (pending.handle.name, number, time.thread_time())
         self.pending[number] = pending
         return number
 
@@ -136,13 +136,12 @@ class Session:
         """Return whether ``name`` has only just been submitted, and nobody has asked for it since.
 
         It may be done already. Horovod starts operations up to a millisecond later, and so tells
-        a name that is used twice by mistake. The limit is longer here, for a loaded machine may
-        take a thread away between two lines; the thread's own time costs a system call to read.
+        a name that is used twice by mistake; that does not depend on the machine's load here.
         """
         if self._latest is None or self._latest[0] != name:
             return False
         _, number, submitted_s = self._latest
-        return number in self.pending and time.monotonic() - submitted_s < _CYCLE_S
+        return number in self.pending and time.thread_time() - submitted_s < _CYCLE_S
 
     def forget_latest(self) -> None:
         """Take note that somebody knows the operation that was submitted last to be done."""
