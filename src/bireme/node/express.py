@@ -9,6 +9,7 @@ tell from the state which way a message took.
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence, Sized
 from typing import TYPE_CHECKING, Protocol
 
@@ -47,7 +48,7 @@ class Station(Protocol):
         """Carry out actions in order. The lock is held."""
 
 
-class Express:
+class Express(ABC):
     """The short way of one role.
 
     Args:
@@ -98,10 +99,11 @@ class Express:
         """Carry out a call of the user if that goes by the short way; return whether it does."""
         return False
 
+    @abstractmethod
     def _take(
         self, number: int, message: Message, numbers: tuple[int, int], frame: ReceivedFrame
     ) -> bool:
-        raise NotImplementedError
+        """Take a message of the kind, with numbers of its own, if it is what comes next."""
 
 
 class ServerExpress(Express):
