@@ -7,10 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from bireme.launch.talk import MARK, Ended, Lines, Ready, frame
-from bireme.types import worker
-from bireme.version import __version__
+from tests.launch.fake_shells import fake_hosts
 
 FAKES = str(Path(__file__).parent.parent / "launch")
 RUN = (sys.executable, "-m", "bireme", "run")
@@ -35,16 +32,7 @@ def test_a_gigabyte_of_output_needs_little_memory():
 
 def test_two_thousand_hosts_start_and_end(tmp_path):
     """Shells that only say what agents would, so that what it costs is the launcher's."""
-    ready = Ready(version=__version__, python="3", hostname="x", address="10.0.0.1")
-    for rank in range(2000):
-        words = MARK + frame(ready) + frame(Lines(worker(rank), ["x"], False))
-        (tmp_path / f"node{rank}").write_bytes(words + frame(Ended(worker(rank), 0)))
-    shell = tmp_path / "shell"
-    # The standard output stays open behind the last word, as a remote shell's does.
-    shell.write_text(f'#!/bin/sh\ncat {tmp_path}/"$1"\nexec 3>&1\nexec cat >/dev/null\n')
-    shell.chmod(0o755)
-    (tmp_path / "hosts").write_text("".join(f"node{rank} slots=1\n" for rank in range(2000)))
-    hosts = ("--hostfile", str(tmp_path / "hosts"), "--ssh-program", str(shell))
+    hosts = fake_hosts(tmp_path, 2000, stays_open=True)
     before_s = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     job = (*RUN, "-np", "2000", *hosts, "--start-timeout", "600", "true")
     ended = subprocess.run(job, capture_output=True, text=True, timeout=850, check=False)

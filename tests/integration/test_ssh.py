@@ -15,11 +15,8 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.launch.fake_shells import fake_hosts
 from tests.launch.processes import pids, wait_until_gone
-
-from bireme.launch.talk import MARK, Ended, Lines, Ready, frame
-from bireme.types import worker
-from bireme.version import __version__
 
 FAKES = str(Path(__file__).parent.parent / "launch")
 PYTHON = (sys.executable, "-S", "-u", "-c")
@@ -472,15 +469,7 @@ def test_ten_jobs_in_a_row_leave_nothing(tmp_path):
 @pytest.mark.slow
 def test_hundreds_of_remote_shells(tmp_path):
     """Shells that only say what agents would: 300 hosts cost the launcher seconds, not minutes."""
-    ready = Ready(version=__version__, python="3", hostname="x", address="10.0.0.1")
-    for rank in range(300):
-        words = MARK + frame(ready) + frame(Lines(worker(rank), ["x"], False))
-        (tmp_path / f"node{rank}").write_bytes(words + frame(Ended(worker(rank), 0)))
-    shell = tmp_path / "shell"
-    shell.write_text(f'#!/bin/sh\ncat {tmp_path}/"$1"\ncat > /dev/null\n')
-    shell.chmod(0o755)
-    (tmp_path / "hosts").write_text("".join(f"node{rank} slots=1\n" for rank in range(300)))
-    hosts = ("--hostfile", str(tmp_path / "hosts"), "--ssh-program", str(shell))
+    hosts = fake_hosts(tmp_path, 300)
     run = launch("", "-np", "300", *hosts)
     assert run.returncode == 0, run.stderr
     assert run.stdout.count("| x") == 300

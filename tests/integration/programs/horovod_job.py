@@ -1,38 +1,13 @@
 """What every rank checks of ``bireme.horovod.torch``: operations, errors, and equal training."""
 
-import json
-import sys
-import traceback
-from pathlib import Path
-
 import pytest
 import torch
+from tests.integration.programs.hvd_checks import Checks
 from torch import nn
 
 import bireme.horovod.torch as hvd
 
-CHECKS = []
-
-
-def check(function):
-    CHECKS.append(function)
-    return function
-
-
-def main(folder):
-    torch.set_num_threads(1)
-    hvd.init()
-    rank, found = hvd.rank(), {}
-    for function in CHECKS:
-        try:
-            function()
-            hvd.barrier()
-        except Exception:
-            found[function.__name__] = traceback.format_exc()
-            break
-    Path(folder, f"{rank}.json").write_text(json.dumps(found))
-    hvd.shutdown()
-    return 1 if found else 0
+check = Checks()
 
 
 def mine():
@@ -451,4 +426,4 @@ def data_loaders_with_processes_of_their_own():
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    check.run()

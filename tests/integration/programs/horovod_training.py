@@ -5,41 +5,17 @@ trains a reference on the whole.
 """
 
 import copy
-import json
-import sys
-import traceback
 import warnings
-from pathlib import Path
 
 import torch
 from tests.integration.programs import horovod_job as job
+from tests.integration.programs.hvd_checks import Checks
 from torch import nn
 
 import bireme.horovod.torch as hvd
 
-CHECKS = []
+check = Checks()
 STEPS = 4
-
-
-def check(function):
-    CHECKS.append(function)
-    return function
-
-
-def main(folder):
-    torch.set_num_threads(1)
-    hvd.init()
-    found = {}
-    for function in CHECKS:
-        try:
-            function()
-            hvd.barrier()
-        except Exception:
-            found[function.__name__] = traceback.format_exc()
-            break
-    Path(folder, f"{hvd.rank()}.json").write_text(json.dumps(found))
-    hvd.shutdown()
-    return 1 if found else 0
 
 
 def square(model, x):
@@ -49,6 +25,14 @@ def square(model, x):
 def sgd(model):
     # Without weight decay: parameters that are not used have gradients of zeros here, else none.
     return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+
+def plain_sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def adam(model):
+    return torch.optim.Adam(model.parameters(), lr=0.01)
 
 
 def pair(**options):
@@ -238,11 +222,10 @@ def embeddings_with_sparse_gradients():
         torch.manual_seed(0)
         model = nn.EmbeddingBag(10, 3, sparse=True, mode="sum").double()
         alone = copy.deepcopy(model)
-        make = lambda each: torch.optim.SGD(each.parameters(), lr=0.1)  # noqa: E731
         optimizer = hvd.DistributedOptimizer(
-            make(model), model.named_parameters(), op=hvd.Sum, sparse_as_dense=as_dense
+            plain_sgd(model), model.named_parameters(), op=hvd.Sum, sparse_as_dense=as_dense
         )
-        plain = make(alone)
+        plain = plain_sgd(alone)
         steps(optimizer, lambda step, m=model: square(m, ids[job.portion()]).div(99).backward())
         steps(plain, lambda step, m=alone: square(m, ids).div(99).backward())
         same(model, alone)
@@ -255,14 +238,13 @@ def two_optimizers_of_one_loss():
     torch.manual_seed(0)
     nets = [nn.Linear(4, 3).double(), nn.Linear(3, 1).double()]
     alone = copy.deepcopy(nets)
-    make = lambda net: torch.optim.Adam(net.parameters(), lr=0.01)  # noqa: E731
     ours = [
-        hvd.DistributedOptimizer(make(net), net.named_parameters(prefix=prefix), op=hvd.Sum)
+        hvd.DistributedOptimizer(adam(net), net.named_parameters(prefix=prefix), op=hvd.Sum)
         for net, prefix in zip(nets, ("generator", "discriminator"), strict=True)
     ]
     for models, optimizers, rows in (
         (nets, ours, job.portion()),
-        (alone, [make(net) for net in alone], slice(None)),
+        (alone, [adam(net) for net in alone], slice(None)),
     ):
         generator, discriminator = models
         for step in range(STEPS):
@@ -281,4 +263,4 @@ def two_optimizers_of_one_loss():
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    check.run()
