@@ -54,7 +54,7 @@ def end_all(supervisor, now_s, exit_=GOOD):
 def test_a_host_that_does_not_answer_is_given_up():
     run = job()
     run.handle(Interrupted(signal.SIGTERM), 1.0)
-    run.handle(Interrupted(signal.SIGTERM), 2.0)
+    run.handle(Interrupted(signal.SIGINT), 2.0)
     assert run.next_deadline_s() == 2.0 + Limits().kill_s
     run.handle(Exited(SCHEDULER, KILLED), 2.1)
     actions = run.handle(Tick(), 2.0 + Limits().kill_s)
@@ -220,6 +220,40 @@ def test_ctrl_c_while_a_failure_settles_hurries_it():
     assert sent(actions) == [((SCHEDULER, server(0), worker(0)), signal.SIGTERM)]
     assert sent(run.handle(Interrupted(signal.SIGINT), 1.2))[0][1] == signal.SIGKILL
     assert finish(end_all(run, 1.3, KILLED)) == 3
+
+
+def test_a_cluster_that_tells_each_of_its_machines_cuts_no_grace_short():
+    run = job()
+    run.handle(Interrupted(signal.SIGTERM), 1.0)
+    assert run.handle(Interrupted(signal.SIGTERM), 1.1) == []
+    assert run.next_deadline_s() == 1.0 + LIMITS.grace_s
+    assert sent(run.handle(Interrupted(signal.SIGINT), 1.2)) == [(NODES, signal.SIGKILL)]
+
+
+TAKEN = [Exit(-signal.SIGTERM), Exit(143), Exit(255, "was lost with its host: cancelled")]
+
+
+@pytest.mark.parametrize("first", TAKEN)
+def test_processes_that_a_cluster_tells_before_the_launcher_did_not_fail(first):
+    run = job()
+    run.handle(Exited(worker(1), first), 1.0)
+    actions = run.handle(Exited(worker(0), BAD, follows=True), 1.1)
+    actions += run.handle(Interrupted(signal.SIGTERM), 1.2)
+    assert reports(actions) == []
+    assert [action.text for action in actions if isinstance(action, Say)] == [
+        "SIGTERM: ending the job; Ctrl-C ends it at once"
+    ]
+    assert sent(actions) == [((SCHEDULER, server(0)), signal.SIGTERM)]
+    assert finish(end_all(run, 1.3)) == 143
+
+
+@pytest.mark.parametrize(("first", "signum"), [(BAD, signal.SIGTERM), (TAKEN[0], signal.SIGINT)])
+def test_what_failed_by_itself_is_told_although_the_job_is_ended(first, signum):
+    run = job()
+    run.handle(Exited(worker(1), first), 1.0)
+    actions = run.handle(Interrupted(signum), 1.2)
+    assert reports(actions) == [worker(1)]
+    assert finish(end_all(run, 1.3)) == first.code
 
 
 @pytest.mark.parametrize("is_interrupted", [True, False])

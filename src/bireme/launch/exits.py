@@ -37,6 +37,11 @@ class Exit:
         return self.status != 0
 
     @property
+    def is_unknown(self) -> bool:
+        """Whether nobody saw how it ended, as when its host was lost."""
+        return bool(self.text)
+
+    @property
     def code(self) -> int:
         """The exit code as a shell shows it: 128 and the signal's number for a signal."""
         return self.status if self.status >= 0 else 128 - self.status

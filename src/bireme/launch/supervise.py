@@ -224,21 +224,32 @@ class Supervisor:
             self._deadline_s = now_s + self.limits.drain_s
 
     def _interrupted(self, signum: int, now_s: float, actions: list[Action]) -> None:
-        if self._phase is _Phase.SETTLING:
+        if self._phase is _Phase.SETTLING and not self._is_taken_away(signum):
             self._conclude(actions)
             self._terminate(now_s, actions)
-            return
-        if self._phase is not _Phase.RUNNING:
+        elif self._phase in (_Phase.RUNNING, _Phase.SETTLING):
+            self._end(signum, now_s, actions)
+        elif self._phase is _Phase.INTERRUPTED or signum == signal.SIGINT:
             actions.append(Say("ending every process at once"))
             self._kill(now_s, actions)
-            return
+        # A cluster's SIGTERM comes by each of its machines: only the first one begins the grace.
+
+    def _is_taken_away(self, signum: int) -> bool:
+        """Whether a cluster ends the whole job: what failed so far had the signal first."""
+        exits = [each.exit for each in self._failures if not each.follows]
+        return signum == signal.SIGTERM and all(
+            each.is_unknown or each.code == 128 + signum for each in exits
+        )
+
+    def _end(self, signum: int, now_s: float, actions: list[Action]) -> None:
         self._exit_code = 128 + signum
+        is_person = signum == signal.SIGINT
+        last = "once more" if is_person else "Ctrl-C"
         name = signal.Signals(signum).name
-        actions += [
-            Say(f"{name}: ending the job; once more ends it at once"),
-            Send(self._alive(), signum),
-        ]
-        if signum == signal.SIGINT:
+        actions.append(Say(f"{name}: ending the job; {last} ends it at once"))
+        if self.alive:
+            actions.append(Send(self._alive(), signum))
+        if is_person:
             self._enter(_Phase.INTERRUPTED, now_s + self.limits.interrupt_s)
         else:
             self._enter(_Phase.TERMINATING, now_s + self.limits.grace_s)
