@@ -13,8 +13,9 @@ from bireme.transport.base import Frame
 class SlowLink:
     """Takes every frame and says that it has left when told to."""
 
-    def __init__(self, log, *, closed=False):
+    def __init__(self, log, *, closed=False, remote="tcp:10.0.0.2:7"):
         self.log = log
+        self.remote = remote
         self.closed = closed
         self.under_way = []
 
@@ -107,6 +108,22 @@ def test_a_thousand_frames_need_no_deep_stack():
         egress.send(link, frame(b"%d" % number), 0, lambda: told.append(1))
     gate.leave()
     assert len(told) == 5000
+
+
+def test_what_stays_on_this_machine_keeps_its_turn_and_uses_nothing_up():
+    log = []
+    away, here = SlowLink(log), SlowLink(log, remote="shm:/tmp/socket")
+    egress = Egress(10)
+    names = (b"1 away", b"2 here", b"3 here", b"4 away", b"5 here", b"6 away")
+    for name in names:
+        egress.send(away if name.endswith(b"away") else here, frame(name), 0, nothing)
+    assert log == [b"1 away", b"2 here", b"3 here"]
+    away.leave()
+    assert log == list(names[:5])
+    here.leave()
+    assert log == list(names[:5])
+    away.leave()
+    assert log == list(names)
 
 
 @pytest.mark.parametrize("seed", range(5))

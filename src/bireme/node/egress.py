@@ -37,6 +37,7 @@ class _Waiting(NamedTuple):
 
     minus_priority: int
     number: int
+    size_bytes: int
     link: Link
     frame: Frame
     on_sent: Callable[[], None]
@@ -46,13 +47,14 @@ class Egress:
     """Hands frames to links one after the other, by priority and then in the order they came.
 
     Args:
-        budget_bytes: Payload that links may have taken and not written yet; a frame that is larger
-            goes alone.
+        budget_bytes: Payload that links to other machines may have taken and not written yet; a
+            frame that is larger goes alone.
 
     Guarantees:
         May be called from any thread. ``on_sent`` is called once for each frame, with no lock held,
         whether it has left or its link has closed. A link that takes nothing holds back the
-        others: what goes to them needs it anyway, and would only fill their queues.
+        others: what goes to them needs it anyway, and would only fill their queues. What stays on
+        this machine takes its turn too, or one share would be worked on all at once.
 
     Example:
         >>> egress = Egress(32 << 10)
@@ -77,7 +79,8 @@ class Egress:
         """Queue a frame, and give the links what they may have now."""
         with self._lock:
             self._number += 1
-            entry = _Waiting(-priority, self._number, link, frame, on_sent)
+            size_bytes = frame.payload_bytes if link.remote.startswith("tcp:") else 0
+            entry = _Waiting(-priority, self._number, size_bytes, link, frame, on_sent)
             heapq.heappush(self._heap, entry)
         self._pump()
 
@@ -88,8 +91,7 @@ class Egress:
                 return
             self._pumping = True
         while (entry := self._next()) is not None:
-            size_bytes = entry.frame.payload_bytes
-            done = partial(self._sent, size_bytes, entry.on_sent)
+            done = partial(self._sent, entry.size_bytes, entry.on_sent)
             try:
                 entry.link.send(entry.frame, -entry.minus_priority, done)
             except PeerLost:
@@ -98,9 +100,9 @@ class Egress:
 
     def _next(self) -> _Waiting | None:
         with self._lock:
-            if self._heap and self._fits(self._heap[0].frame.payload_bytes):
+            if self._heap and self._fits(self._heap[0].size_bytes):
                 entry = heapq.heappop(self._heap)
-                self._under_way_bytes += entry.frame.payload_bytes
+                self._under_way_bytes += entry.size_bytes
                 return entry
             self._pumping = False
             return None

@@ -335,7 +335,7 @@ class Runtime:
         if self.timeline is not None and on_sent is not None:
             on_sent = traffic.sending(self.timeline, message, action.priority, on_sent)
         frame = Frame.of_bytes(head, views, size_bytes)
-        if self._egress is not None and on_sent is not None and link.remote.startswith("tcp:"):
+        if self._egress is not None and on_sent is not None:
             self._egress.send(link, frame, action.priority, on_sent)
             return
         try:
