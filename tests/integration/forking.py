@@ -12,6 +12,7 @@ import os
 import runpy
 import signal
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -112,6 +113,7 @@ def launcher(argv, env, folder):
     sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), write_through=True)
     os.environ.clear()
     os.environ.update(env)
+    tempfile.tempdir = None
     child._start = start_by_fork
     sys.exit(cli.main(argv))
 
@@ -162,17 +164,17 @@ class Job:
     def err(self):
         return (self.folder / "err").read_text()
 
-    def end(self, limit_s=30):
+    def end(self, limit_s=90):
         """Wait for the launcher and return its exit code."""
         self.process.join(limit_s)
         assert self.process.exitcode is not None, f"still runs:\n{self.out}\n{self.err}"
         return self.process.exitcode
 
-    def await_line(self, text, limit_s=30):
+    def await_line(self, text, limit_s=90):
         """Return the first line of output that holds ``text``, once it has come."""
         return self.await_lines(text, 1, limit_s)[0]
 
-    def await_lines(self, text, count, limit_s=30):
+    def await_lines(self, text, count, limit_s=90):
         """Return ``count`` lines that hold ``text``, once they have come."""
         deadline_s = time.monotonic() + limit_s
         while True:

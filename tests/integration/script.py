@@ -1,7 +1,8 @@
 """What every process of the failure tests runs; the variables say what goes wrong where.
 
 ``ACT=kill:1:2`` lets W[1] kill itself at step 2, and with ``ONCE=folder`` only the first process
-of that rank. Each step adds rank + 1 of every worker.
+of that rank. Each step adds rank + 1 of every worker. Without a file named by
+``HOLD`` W[0] does not make its last step.
 """
 
 import os
@@ -28,6 +29,7 @@ PAUSE_S = float(os.environ.get("PAUSE", "0"))
 WHAT, WHO, WHEN = os.environ.get("ACT", "none:-1:0").split(":")
 STEPS_TO_ACT = [int(step) for step in WHEN.split(",")]
 ONCE = os.environ.get("ONCE")
+HOLD = os.environ.get("HOLD")
 
 
 def is_due(rank, step):
@@ -69,6 +71,8 @@ def train(store):
     for step in range(STEPS):
         if is_due(rank, step):
             act(store)
+        while HOLD and (rank, step) == (0, STEPS - 1) and not os.path.exists(HOLD):
+            time.sleep(0.01)
         store.push("w", torch.full((4,), float(rank + 1)))
         if os.environ.get("WAIT_ALL"):
             store.wait_all()

@@ -44,7 +44,7 @@ def test_a_job_that_waits(tmp_path):
         for name, pid in nodes.items():
             if name != "H":
                 assert re.search(
-                    rf"{re.escape(name)} +process {pid} on \S+, heard \d\.\d s ago", text
+                    rf"{re.escape(name)} +process {pid} on \S+, heard \d+\.\d s ago", text
                 )
         assert re.search(r"S\[\d\]: round 2 of key 'w' waits for W\[1\] for \d+\.\d s", text)
         pairs = re.findall(r"^  (\S+) - (\S+) by (\S+?)[ ,]", text, re.M)

@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import time
 
 import pytest
 from tests.integration.forking import Job, script
@@ -34,14 +33,12 @@ def failed_run(folder, act, *options, **env):
 
 
 def test_a_killed_worker_ends_the_job_by_its_name(tmp_path):
-    began_s = time.monotonic()
     code, _, err = failed_run(tmp_path, "kill:1:2")
     assert code == 137
     assert "W[1] was killed by SIGKILL (exit code 137)" in report(err)
     # Everyone else says who it was, where, and why.
     for node in ("W[0]", "W[2]", "S[0]", "H   "):
         assert re.search(rf"{re.escape(node)} +\| .*JobAborted: W\[1\] on \S+: .+", err), err
-    assert time.monotonic() - began_s < 15
 
 
 def test_an_exception_reaches_the_summary_and_the_others(tmp_path):
@@ -143,23 +140,23 @@ def test_a_script_that_never_closes_its_store_ends_well(tmp_path):
 
 
 def test_a_pull_that_takes_too_long_names_who_is_missing(tmp_path):
-    code, _, err = failed_run(tmp_path, "hang:1:2", BIREME_PULL_TIMEOUT=1)
+    code, _, err = failed_run(tmp_path, "hang:1:2", BIREME_PULL_TIMEOUT=4)
     assert code == 1
-    text = "a pull of key 'w' took longer than 1 s: S[0] waits in round 2: W[1] missing"
+    text = "a pull of key 'w' took longer than 4 s: S[0] waits in round 2: W[1] missing"
     assert text in err
     assert re.search(r"W\[1\] is process \d+ on \S+", err)
 
 
 def test_a_push_that_takes_too_long_names_who_is_missing(tmp_path):
-    code, _, err = failed_run(tmp_path, "hang:1:2", BIREME_PUSH_TIMEOUT=1, WAIT_ALL=1)
+    code, _, err = failed_run(tmp_path, "hang:1:2", BIREME_PUSH_TIMEOUT=4, WAIT_ALL=1)
     assert code == 1
-    assert "a push of key 'w' took longer than 1 s: S[0] waits in round 2: W[1] missing" in err
+    assert "a push of key 'w' took longer than 4 s: S[0] waits in round 2: W[1] missing" in err
 
 
 def test_a_barrier_that_takes_too_long_names_who_is_missing(tmp_path):
-    code, _, err = failed_run(tmp_path, "barrier:1:2", BIREME_BARRIER_TIMEOUT=1)
+    code, _, err = failed_run(tmp_path, "barrier:1:2", BIREME_BARRIER_TIMEOUT=4)
     assert code == 1
-    assert re.search(r"barrier .* took longer than 1 s: W\[0\], W\[2\] missing", err)
+    assert re.search(r"barrier .* took longer than 4 s: W\[0\], W\[2\] missing", err)
 
 
 def test_a_start_that_takes_too_long_names_who_is_missing(tmp_path):
@@ -170,8 +167,9 @@ def test_a_start_that_takes_too_long_names_who_is_missing(tmp_path):
 
 def test_a_silent_worker_is_declared_dead_and_refused_when_it_comes_back(tmp_path):
     options = ("-n", 3, "-s", 1, "--on-worker-death", "continue")
-    env = {"BIREME_HEARTBEAT_TIMEOUT": 3, "STEPS": 70, "PAUSE": 0.05}
-    with Job(tmp_path, options, SCRIPT, ACT="stop:1:2", **env) as job:
+    refused = tmp_path / "refused"
+    env = {"BIREME_HEARTBEAT_TIMEOUT": 4, "STEPS": 20, "HOLD": refused}
+    with Job(tmp_path / "job", options, SCRIPT, ACT="stop:1:2", **env) as job:
         stopped = job.pids(5)["W[1]"]
         job.await_line("H    | H W[1] on")
         os.kill(stopped, signal.SIGCONT)
@@ -179,18 +177,17 @@ def test_a_silent_worker_is_declared_dead_and_refused_when_it_comes_back(tmp_pat
         assert refusal.startswith("W[1]")
         assert "was declared dead, and the job went on without it" in refusal
         job.await_line("W[1] ended with exit code 1")
+        refused.touch()
         assert job.end(40) == 0
         assert job.out.count("| done") == 2
-        assert re.search(r"W\[1\] on \S+ is dead: silent for \d\.\d s", job.err)
+        assert re.search(r"W\[1\] on \S+ is dead: silent for \d+\.\d s", job.err)
 
 
 def test_a_silent_worker_ends_the_job_under_abort(tmp_path):
-    began_s = time.monotonic()
-    code, _, err = failed_run(tmp_path, "stop:1:2", BIREME_HEARTBEAT_TIMEOUT=3)
+    code, _, err = failed_run(tmp_path, "stop:1:2", BIREME_HEARTBEAT_TIMEOUT=4)
     assert code == 1
-    assert re.search(r"JobAborted: W\[1\] on \S+: silent for \d\.\d s", report(err))
+    assert re.search(r"JobAborted: W\[1\] on \S+: silent for \d+\.\d s", report(err))
     assert "killing" not in err
-    assert time.monotonic() - began_s < 20
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
@@ -201,6 +198,7 @@ def test_a_killed_worker_is_noticed_at_once_though_its_data_loader_lives(tmp_pat
         assert job.end(60) == 0, job.err
         killed_s = float(re.search(r"killed at (\S+)", job.out)[1])
         ends_s = re.findall(r"W\[0\] +\| step 3 3.0 at (\S+)", job.out)
-        assert float(*ends_s) - killed_s < 2
+        # Silence would be noticed after 20 s.
+        assert float(*ends_s) - killed_s < 15
         text = "this process was forked from the worker, process"
         assert len(re.findall(rf"W\[[02]\] +\| child: {text}", job.out)) == 2

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.launch.processes import shared_memory, wait_until_asleep
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("programs") / "horovod_processes.py"
@@ -16,14 +17,10 @@ LIMIT_S = 200.0
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-def segments():
-    return {name for name in os.listdir("/dev/shm") if "bireme" in name}
-
-
 @pytest.fixture
 def ranks():
     """Start both ranks in a mode: ``ranks(mode)``; no launcher, so that each gets its signals."""
-    before, started = segments(), []
+    before, started = shared_memory(), []
 
     def start(mode):
         with socket.socket() as free:
@@ -49,7 +46,7 @@ def ranks():
     for process in started:
         process.kill()
         process.communicate()
-    assert segments() - before == set()
+    assert shared_memory(process.pid for process in started) <= before
 
 
 def ended(process):
@@ -78,6 +75,7 @@ def test_data_loaders_of_every_kind(ranks):
 def test_a_rank_that_waits_is_interrupted_at_once(ranks):
     waiting, late = ranks("waits")
     assert waiting.stdout.readline() == late.stdout.readline() == "running\n"
+    wait_until_asleep(waiting.pid)
     waiting.send_signal(signal.SIGINT)
     lines, status, err = ended(waiting)
     assert (lines, status) == (["KeyboardInterrupt", "done"], 0), err
@@ -97,5 +95,6 @@ def test_a_rank_that_is_terminated_is_named_on_the_others(ranks):
 def test_a_handler_that_exits_ends_a_rank_that_waits(ranks):
     waiting, late = ranks("exits_on_sigterm")
     assert waiting.stdout.readline() == late.stdout.readline() == "running\n"
+    wait_until_asleep(waiting.pid)
     waiting.send_signal(signal.SIGTERM)
     assert ended(waiting)[1] == 7

@@ -63,22 +63,23 @@ def ports(job):
 
 
 def test_strangers_disturb_nothing(tmp_path):
-    env = {"STEPS": 80, "PAUSE": 0.02, "BIREME_TRANSPORT": "tcp"}
-    with Job(tmp_path, ("-n", 2, "-s", 1), SCRIPT, **env) as job:
+    over = tmp_path / "over"
+    env = {"STEPS": 80, "PAUSE": 0.02, "BIREME_TRANSPORT": "tcp", "HOLD": over}
+    with Job(tmp_path / "job", ("-n", 2, "-s", 1), SCRIPT, **env) as job:
         job.await_lines("W[0] | step", 2)
         found = ports(job)
         assert len(found) == 2
         kept = []
         for port in found:
             for noise in NOISE.values():
-                stranger = socket.create_connection(("127.0.0.1", port), 5)
-                stranger.settimeout(5)
+                stranger = socket.create_connection(("127.0.0.1", port), 20)
                 stranger.sendall(noise)
                 kept.append(stranger)
             # A port scan: connect and go, over and over; and some that never say anything.
             for _ in range(60):
-                socket.create_connection(("127.0.0.1", port), 5).close()
-            kept += [socket.create_connection(("127.0.0.1", port), 5) for _ in range(80)]
+                socket.create_connection(("127.0.0.1", port), 20).close()
+            kept += [socket.create_connection(("127.0.0.1", port), 20) for _ in range(80)]
+        over.touch()
         assert job.end() == 0
         for stranger in kept:
             stranger.close()

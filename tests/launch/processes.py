@@ -1,5 +1,6 @@
-"""Whether processes are gone, for tests that promise it."""
+"""Whether processes are gone, asleep, or have left something, for tests that promise it."""
 
+import os
 import re
 import time
 from pathlib import Path
@@ -16,6 +17,23 @@ def is_gone(pid):
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] in ("Z", "X")
     except (FileNotFoundError, ProcessLookupError):
         return True
+
+
+def wait_until_asleep(pid, limit_s=60):
+    """Return once a process's first thread waits for something; looking takes it a moment."""
+    deadline_s = time.monotonic() + limit_s
+    in_a_row = 0
+    while in_a_row < 10:
+        assert time.monotonic() < deadline_s, f"{pid} is busy"
+        time.sleep(0.01)
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        in_a_row = in_a_row + 1 if state == "S" else 0
+
+
+def shared_memory(numbers=()):
+    """Return what is in ``/dev/shm`` that is named after the library, or after these processes."""
+    which = "|".join(["bireme", *(rf"(?<![^\W_]){pid}(?![^\W_])" for pid in numbers)])
+    return {name for name in os.listdir("/dev/shm") if re.search(which, name)}
 
 
 def wait_until_gone(numbers, limit_s=30):

@@ -114,11 +114,11 @@ def test_the_end_of_its_input_ends_everything(talk):
 
 
 def test_a_launcher_whose_machine_is_gone():
-    code = "from bireme.launch.agent import Agent; Agent(0, 1, '', '10.0.0.1', silence_s=1).run()"
+    code = "from bireme.launch.agent import Agent; Agent(0, 1, '', '10.0.0.1', silence_s=3).run()"
     with talking(("-c", code)) as talk:
         pid = started(talk)
         # No more comes, and nothing ends: as when the power or the network fails.
-        assert talk.hear() == Failed("the launcher has not been heard for 1 s", __version__)
+        assert talk.hear() == Failed("the launcher has not been heard for 3 s", __version__)
         wait_until_gone([pid])
 
 

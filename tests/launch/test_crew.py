@@ -75,12 +75,16 @@ def test_nobody_stays_behind(crew):
 
 ESCAPE = """
 import os, time
+reading, writing = os.pipe()
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
         print(os.getpid())
+        os.close(writing)
         time.sleep(60)
     os._exit(0)
+os.close(writing)
+os.read(reading, 1)
 os.wait()
 """
 

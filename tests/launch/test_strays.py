@@ -7,18 +7,22 @@ from tests.launch.processes import wait_until_gone
 
 from bireme.launch import strays
 
-# Starts a process that starts another and ends; says the other's number.
+# Starts a process that starts another and ends; goes on when the other has said its number.
 LETS_GO = """
 import os, sys, time
 sys.path[:0] = {path}
 from bireme.launch import strays
 {before}
+reading, writing = os.pipe()
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
         print(os.getpid(), os.getppid(), flush=True)
+        os.close(writing)
         time.sleep({sleep})
     os._exit(0)
+os.close(writing)
+os.read(reading, 1)
 {after}
 """
 

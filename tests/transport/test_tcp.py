@@ -179,7 +179,7 @@ def test_a_wrong_secret_is_refused_on_both_sides(quiet: pytest.LogCaptureFixture
                 began_s = time.monotonic()
                 with pytest.raises(AuthError):
                     stranger.connect(server.address, LIMIT_S)
-                assert time.monotonic() - began_s < 2
+                assert time.monotonic() - began_s < LIMIT_S / 2
         client.echo()
         assert len(quiet.records) == 3
         client.transport.close()
@@ -224,7 +224,7 @@ def test_slow_strangers_are_closed_at_the_limit(quiet: pytest.LogCaptureFixture)
         began_s = time.monotonic()
         assert ends(silent)
         assert ends(slow)
-        assert time.monotonic() - began_s < 2
+        assert time.monotonic() - began_s < LIMIT_S / 2
         assert "no handshake within 0.1 s" in quiet.records[0].message
 
 
@@ -390,7 +390,7 @@ def test_tls(certificate: tuple[Path, Path], quiet: pytest.LogCaptureFixture) ->
             plain.connect(server.address, 0.5)
         stranger = SocketTransport(options(tls_client=ssl.create_default_context()))
         with stranger, pytest.raises(PeerLost, match="certificate"):
-            stranger.connect(server.address, 0.5)
+            stranger.connect(server.address, 2.0)
         client.echo()
         client.transport.close()
         assert server.wait_closed(1)[0].graceful

@@ -17,12 +17,16 @@ def main():
     sys.stdout.flush()
     if rank == 1 and sys.argv[1].isdecimal():
         sys.exit(int(sys.argv[1]))
+    reading, writing = os.pipe()
     if os.fork() == 0:
         if os.fork() == 0:
             os.setsid()
             os.execvp("sleep", ["sleep", LET_GO])
         os._exit(0)
     os.wait()
+    # Its end closes when the other is what it is to be: until then it looks like this rank.
+    os.close(writing)
+    os.read(reading, 1)
     sys.stdout.write(f"rank {rank} has let go\n")
     sys.stdout.flush()
     time.sleep(600)

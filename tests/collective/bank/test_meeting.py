@@ -49,7 +49,7 @@ def test_all_see_the_same_memory_and_no_descriptor_is_left():
 
 
 def test_who_does_not_come_is_named():
-    found = joined(*gather([2, 7], HashStore(), 0.4))
+    found = joined(*gather([2, 7], HashStore(), 1.5))
     assert isinstance(found[2], WaitTimeout)
     assert "rank 5 of this machine" in str(found[2])
     assert isinstance(found[7], (WaitTimeout, RankLost))
@@ -80,7 +80,7 @@ def test_a_stranger_without_the_secret_gets_nothing_and_disturbs_nobody():
 
 def test_another_user_gets_nothing(monkeypatch):
     monkeypatch.setattr(meeting, "_user", lambda _: os.geteuid() + 1)
-    found = joined(*gather([2, 5], HashStore(), 0.5))
+    found = joined(*gather([2, 5], HashStore(), 1.5))
     assert isinstance(found[5], AuthError)
     assert isinstance(found[2], WaitTimeout)
 

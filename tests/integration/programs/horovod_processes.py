@@ -82,10 +82,10 @@ def loaders():
 def waits():
     """Rank 0 waits for a rank that is late for ever."""
     works()
-    say("running")
-    if hvd.rank() == 1:
-        time.sleep(LATE_S)
     try:
+        say("running")
+        if hvd.rank() == 1:
+            time.sleep(LATE_S)
         works()
     except hvd.HorovodInternalError as error:
         say("HorovodInternalError", error)

@@ -17,6 +17,10 @@ import bireme.horovod.torch as hvd
 LAYERS, WIDTH, BATCH = 8, 768, 256
 
 
+def meet():
+    hvd.allreduce(torch.ones(1), name="meet")
+
+
 def main(folder, steps=4):
     torch.set_num_threads(1)
     hvd.init()
@@ -25,6 +29,8 @@ def main(folder, steps=4):
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD(model.parameters(), lr=0.01), model.named_parameters()
     )
+    # What this waits for was submitted after the gradients of the layers behind; one layer is left.
+    model[1].register_full_backward_hook(lambda *_: meet())
     x = torch.randn(BATCH, WIDTH, generator=torch.Generator().manual_seed(hvd.rank()))
     spans = []
     for step in range(int(steps)):

@@ -74,4 +74,4 @@ def test_who_does_not_come_is_named():
             store.set_optimizer(OptimizerSpec("sgd", {"lr": 0.25}))
         store.barrier()
 
-    every(2, work, pull_timeout_s=0.5, push_timeout_s=0.5)
+    every(2, work, pull_timeout_s=2.0, push_timeout_s=2.0)

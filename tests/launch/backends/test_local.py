@@ -120,6 +120,7 @@ def test_a_job_without_servers_ends_with_its_first_failure():
     run = launch(code, "-np", "2")
     assert run.returncode == 7
     assert "W[1] ended with exit code 7" in run.stderr
+    # It may have been ended before it has said its number.
     wait_until_gone(pids(re.findall(r"pid \d+", run.stdout)))
 
 
@@ -172,9 +173,14 @@ def test_a_killed_process_is_named_by_its_signal():
 
 
 @pytest.mark.slow
-def test_who_ignores_sigterm_is_killed():
+def test_who_ignores_sigterm_is_killed(tmp_path):
     code = (
-        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nif role == 'worker': sys.exit(2)\n" + WAIT
+        f"folder = {str(tmp_path)!r}\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "open(f'{folder}/{role}', 'w').close()\n"
+        "if role == 'worker':\n"
+        "    while len(os.listdir(folder)) < 3: time.sleep(0.01)\n"
+        "    sys.exit(2)\n" + WAIT
     )
     run = launch(code, "-n", "1")
     assert run.returncode == 2
