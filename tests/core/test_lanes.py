@@ -6,7 +6,8 @@ from tests.core.nodes import entries
 from bireme.core.calls import CommandCall, PushCall
 from bireme.core.lanes import Lanes
 from bireme.core.opencalls import OpenCall
-from bireme.core.requests import CommandRequest, PushRequest
+from bireme.core.questions import CommandRequest
+from bireme.core.requests import PushRequest
 from bireme.types.choices import Layout
 from bireme.wire.messages import CommandKind, KeyPlacement, SlotPlacement
 

@@ -11,18 +11,14 @@ from bireme.core.actions import Deliver, Hold, Log, Release
 from bireme.core.bunches import Bunch
 from bireme.core.calls import ResumeCall
 from bireme.core.desk import Desk
-from bireme.core.requests import (
+from bireme.core.questions import (
     BarrierRequest,
     CommandRequest,
     DeclareRequest,
-    InitRequest,
-    PullRequest,
-    PushRequest,
-    Request,
     RoundsRequest,
-    RowsRequest,
     StatusQuestion,
 )
+from bireme.core.requests import InitRequest, PullRequest, PushRequest, Request, RowsRequest
 from bireme.errors import (
     BiremeError,
     ConfigError,

@@ -12,16 +12,14 @@ from bireme.core.inquiry import INQUIRY_LIMIT_S, Inquiry
 from bireme.core.lanes import Lanes
 from bireme.core.member import Member
 from bireme.core.opencalls import OpenCall, OpenCalls
+from bireme.core.questions import CommandRequest, RoundsRequest, StatusQuestion
 from bireme.core.requests import (
     SCHEDULER_RANK,
-    CommandRequest,
     InitRequest,
     PullRequest,
     PushRequest,
     Request,
-    RoundsRequest,
     RowsRequest,
-    StatusQuestion,
 )
 from bireme.core.routes import Routes
 from bireme.errors import BiremeError

@@ -11,7 +11,8 @@ from typing import TypeVar
 from bireme.core.bunches import Bunch, Cut
 from bireme.core.calls import InitCall
 from bireme.core.opencalls import OpenCall
-from bireme.core.requests import CommandRequest, InitRequest, Lane, PushItem, PushRequest
+from bireme.core.questions import CommandRequest
+from bireme.core.requests import InitRequest, Lane, PushItem, PushRequest
 from bireme.errors import LocalProtocolError
 from bireme.types.choices import Consistency, Layout
 from bireme.wire.messages import InitEntry, KeyDecl, KeyPlacement

@@ -30,18 +30,15 @@ from bireme.core.express import ExpressDesk
 from bireme.core.member import Identity, Member
 from bireme.core.neighbours import neighbours_of
 from bireme.core.opencalls import OpenCall
-from bireme.core.requests import (
-    SCHEDULER_RANK,
+from bireme.core.questions import (
     BarrierRequest,
     CommandRequest,
     DeclareRequest,
-    Lane,
     LeaveRequest,
-    PullRequest,
     RoundsRequest,
-    RowsRequest,
     StatusQuestion,
 )
+from bireme.core.requests import SCHEDULER_RANK, Lane, PullRequest, RowsRequest
 from bireme.errors import BiremeError, ConfigError, JobAborted, StateError, UnknownKeyError
 from bireme.types.nodes import NodeId, Role
 from bireme.wire.messages import Attach, Attached, Joined, LeaveAck, Pong, Rows, Start, Value
