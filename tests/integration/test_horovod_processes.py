@@ -81,6 +81,29 @@ def test_a_rank_that_waits_is_interrupted_at_once(ranks):
     assert (lines, status) == (["KeyboardInterrupt", "done"], 0), err
 
 
+def test_a_rank_that_waits_for_others_to_start_is_interrupted_at_once(ranks):
+    waiting, _ = ranks("waits_for_a_start")
+    assert waiting.stdout.readline() == "running\n"
+    wait_until_asleep(waiting.pid)
+    waiting.send_signal(signal.SIGINT)
+    # The other is late for 60 s.
+    out, err = waiting.communicate(timeout=30)
+    assert (out, waiting.returncode) == ("KeyboardInterrupt\ndone\n", 0), err
+
+
+def test_a_handler_runs_while_a_rank_waits(ranks):
+    waiting, late = ranks("hears")
+    assert waiting.stdout.readline() == late.stdout.readline() == "running\n"
+    wait_until_asleep(waiting.pid)
+    waiting.send_signal(signal.SIGUSR1)
+    assert waiting.stdout.readline() == "handled\n"
+    assert waiting.poll() is None
+    late.send_signal(signal.SIGUSR1)
+    for process, rest in ((late, ["handled", "done"]), (waiting, ["done"])):
+        lines, status, err = ended(process)
+        assert (lines, status) == (rest, 0), err
+
+
 def test_a_rank_that_is_terminated_is_named_on_the_others(ranks):
     waiting, late = ranks("waits")
     assert waiting.stdout.readline() == late.stdout.readline() == "running\n"

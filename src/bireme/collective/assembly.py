@@ -11,6 +11,7 @@ from datetime import timedelta
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from bireme.collective import Collectives, start
+from bireme.collective.bank.patience import are_set_within
 from bireme.errors import CollectiveError, ConfigError
 from bireme.settings.collective import CollectiveSettings
 from bireme.settings.ranks import MeetingPoint, RankSettings, Seat, arrange
@@ -65,12 +66,12 @@ class Assembly:
         seat = Seat(place.host or host_name, place.local_rank, place.local_size, machine_token())
         if len(chosen) < place.size:
             seat = replace(seat, local_rank=None, local_size=None)
-        seats = _exchange(store, chosen.index(place.rank), len(chosen), seat)
+        seats = _exchange(store, chosen.index(place.rank), len(chosen), seat, _limit_s(env))
         topology = arrange(seats)[chosen.index(place.rank)]
         engine = start(topology, CollectiveSettings.from_env(env), store=store)
         # Nobody may leave while others still connect: they would take it for lost.
         store.set(f"up/{topology.rank}", "")
-        _wait(store, "up", topology.size)
+        _await_up(store, topology.size)
         return engine
 
     def _store(
@@ -78,7 +79,7 @@ class Assembly:
     ) -> PrefixStore:
         if place.meeting is None:
             raise place.missing_meeting()
-        timeout_s = float(env.get("HOROVOD_START_TIMEOUT") or _START_TIMEOUT_S)
+        timeout_s = _limit_s(env)
         if place.meeting not in self._stores:
             self._stores[place.meeting] = _open(place, place.meeting, timeout_s)
         who = "all" if len(chosen) == place.size else "-".join(map(str, chosen))
@@ -86,6 +87,10 @@ class Assembly:
         store = PrefixStore(f"bireme/{self._name}/{who}/{epoch}", self._stores[place.meeting])
         store.set_timeout(timedelta(seconds=timeout_s))
         return store
+
+
+def _limit_s(env: Mapping[str, str]) -> float:
+    return float(env.get("HOROVOD_START_TIMEOUT") or _START_TIMEOUT_S)
 
 
 def _chosen(place: RankSettings, ranks: Sequence[int] | None) -> list[int]:
@@ -117,18 +122,31 @@ def _open(place: RankSettings, meeting: MeetingPoint, timeout_s: float) -> Store
         ) from error
 
 
-def _exchange(store: Store, rank: int, size: int, mine: Seat) -> list[Seat]:
+def _exchange(store: Store, rank: int, size: int, mine: Seat, limit_s: float) -> list[Seat]:
     """Tell the others where this rank runs and return what all said."""
     store.set(f"seat/{rank}", json.dumps(astuple(mine)))
-    return [Seat(*json.loads(text)) for text in _wait(store, "seat", size)]
+    keys = _keys("seat", size)
+    # Others may be minutes late, and who waits for them is to hear of Ctrl-C.
+    if not are_set_within(store, keys, limit_s):
+        raise _late(store, keys)
+    return [Seat(*json.loads(text)) for text in store.multi_get(keys)]
 
 
-def _wait(store: Store, what: str, size: int) -> list[bytes]:
-    """Return what every rank has set under ``what``."""
+def _await_up(store: Store, size: int) -> None:
+    """Wait until all have what they need of the store; its process may end right after."""
+    keys = _keys("up", size)
     try:
-        return store.multi_get([f"{what}/{each}" for each in range(size)])
+        store.multi_get(keys)
     except RuntimeError as error:
-        absent = [each for each in range(size) if not store.check([f"{what}/{each}"])]
-        raise CollectiveError(
-            f"of {size} ranks, {absent} did not start in time (HOROVOD_START_TIMEOUT)"
-        ) from error
+        raise _late(store, keys) from error
+
+
+def _keys(what: str, size: int) -> list[str]:
+    return [f"{what}/{each}" for each in range(size)]
+
+
+def _late(store: Store, keys: Sequence[str]) -> CollectiveError:
+    absent = [rank for rank, key in enumerate(keys) if not store.check([key])]
+    return CollectiveError(
+        f"of {len(keys)} ranks, {absent} did not start in time (HOROVOD_START_TIMEOUT)"
+    )

@@ -9,9 +9,9 @@ import secrets
 import socket
 import time
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any, NamedTuple
 
+from bireme.collective.bank.patience import are_set_within
 from bireme.errors import BiremeError, PeerLost, RankLost, WaitTimeout
 from bireme.transport.base import Arrived, Closed, Frame, Link, Opened, TransportOptions
 from bireme.transport.choose import best_address
@@ -176,11 +176,13 @@ def _lead(topology: Topology, store: Any, timeout_s: float, notice: bytes) -> Ch
 def _follow(topology: Topology, store: Any, timeout_s: float) -> tuple[Channel, bytes]:
     began_s = time.monotonic()
     try:
-        store.wait([_KEY], timedelta(seconds=timeout_s))
-    except Exception as error:  # torch raises RuntimeErrors of several kinds
+        is_there = are_set_within(store, [_KEY], timeout_s)
+    except RuntimeError as error:
         raise WaitTimeout(
-            f"rank {topology.rank} waited {timeout_s:g} s for rank 0 to start: {error}"
+            f"rank {topology.rank} waited for rank 0 to start, and the store is gone: {error}"
         ) from error
+    if not is_there:
+        raise WaitTimeout(f"rank {topology.rank} waited {timeout_s:g} s for rank 0 to start")
     told = json.loads(store.get(_KEY))
     transport = _transport(topology, bytes.fromhex(told["secret"]))
     left_s = max(timeout_s - (time.monotonic() - began_s), 1.0)

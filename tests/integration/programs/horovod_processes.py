@@ -98,9 +98,37 @@ def exits_on_sigterm():
     waits()
 
 
+def hears():
+    """A handler runs while rank 0 waits, and the operation ends as if nothing had been."""
+    seen = []
+
+    def handle(*_):
+        seen.append(1)
+        say("handled")
+
+    signal.signal(signal.SIGUSR1, handle)
+    works()
+    say("running")
+    while hvd.rank() == 1 and not seen:
+        time.sleep(0.01)
+    works()
+
+
+def waits_for_a_start():
+    """Rank 0 waits in ``init`` for a rank that does not start."""
+    if os.environ["RANK"] == "1":
+        time.sleep(LATE_S)
+    try:
+        say("running")
+        hvd.init()
+    except KeyboardInterrupt:
+        say("KeyboardInterrupt")
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    hvd.init()
+    if sys.argv[1] != "waits_for_a_start":
+        hvd.init()
     globals()[sys.argv[1]]()
     hvd.shutdown()
     say("done")

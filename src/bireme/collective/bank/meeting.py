@@ -15,9 +15,9 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Protocol
 
+from bireme.collective.bank.patience import are_set_within
 from bireme.collective.bank.segment import Layout, Segment, make_file
 from bireme.errors import AuthError, RankLost, RemoteProtocolError, WaitTimeout
 
@@ -38,9 +38,6 @@ class Store(Protocol):
     def get(self, key: str) -> bytes:
         """Return a key's value."""
 
-    def wait(self, keys: list[str], timeout: timedelta) -> None:
-        """Wait until all of ``keys`` are set."""
-
     def check(self, keys: list[str]) -> bool:
         """Return whether all of ``keys`` are set."""
 
@@ -57,15 +54,12 @@ def await_keys(store: Store, keys: dict[int, str], deadline_s: float, what: str)
     Raises:
         WaitTimeout: Not all came; names who is missing.
     """
-    try:
-        limit_s = max(deadline_s - time.monotonic(), 0.001)
-        store.wait(list(keys.values()), timedelta(seconds=limit_s))
-    except RuntimeError as error:
-        missing = [str(rank) for rank, key in sorted(keys.items()) if not store.check([key])]
-        if not missing:
-            return
+    if are_set_within(store, list(keys.values()), deadline_s - time.monotonic()):
+        return
+    missing = [str(rank) for rank, key in sorted(keys.items()) if not store.check([key])]
+    if missing:
         plural = "s" if len(missing) > 1 else ""
-        raise WaitTimeout(f"{what}: rank{plural} {', '.join(missing)} did not come") from error
+        raise WaitTimeout(f"{what}: rank{plural} {', '.join(missing)} did not come")
 
 
 def meet(
