@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 PROGRAM = Path(__file__).with_name("programs") / "collective_rank.py"
-LIMIT_S = 50.0
+LIMIT_S = 150.0
 
 pytestmark = pytest.mark.integration
 
