@@ -48,7 +48,7 @@ __all__ = ("LinkOwner", "SocketLink")
 _SMALL_BYTES = 2048
 """Up to here fresh memory costs less than what is used again."""
 
-_READS_PER_TURN = 4
+_READS_PER_TURN = 2
 """After so many reads the poller hands on what has come, and looks at the other links: until then
 all of it takes memory."""
 
@@ -225,6 +225,9 @@ class SocketLink(Link):
         self._owner.forget(self)
         self._sender.stop(reason)
         self._reader.abandon()
+        pooled, self._pooled = self._pooled, None
+        if pooled is not None:
+            self._owner.pool.give(pooled)
         self._owner.emit(Closed(self, reason, graceful))
 
     def _limit(self, deadline_s: float) -> None:

@@ -101,7 +101,7 @@ class SocketTransport(Transport):
     def __init__(self, options: TransportOptions | None = None) -> None:
         self.options = options or TransportOptions()
         self._is_loopback_only = not (self.options.secret or self.options.is_open)
-        self.pool = BufferPool(2 * self.options.window_bytes)
+        self.pool = BufferPool(self.options.window_bytes * 5 // 4)
         self._credentials = Credentials(
             secret=self.options.secret,
             job=self.options.job,

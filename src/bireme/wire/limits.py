@@ -19,7 +19,7 @@ class Limits:
     max_body_bytes: int = 16 << 20
     """Bytes, 0 to 2**32 - 1. The default holds a declaration of about 100,000 keys."""
     max_payload_bytes: int = 1 << 30
-    """Bytes, 0 to 2**63 - 1. Slices are about 1 MiB, but a key that its optimizer needs whole
+    """Bytes, 0 to 2**63 - 1. Slices are about 2 MiB, but a key that its optimizer needs whole
     travels in one piece."""
 
     def __post_init__(self) -> None:

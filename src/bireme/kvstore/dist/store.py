@@ -28,16 +28,13 @@ from bireme.kvstore.reduce.rows import to_dense
 from bireme.kvstore.tables import Table, TableOptions
 from bireme.node.worker import PushItem, WorkerClient
 from bireme.observe.timeline import Timeline
+from bireme.settings.job import BUNDLE_BYTES
 from bireme.types.choices import Consistency
 from bireme.types.nodes import SCHEDULER
 from bireme.update import Layout, OptimizerSpec
 from bireme.wire.messages import Start
 
 __all__ = ("NUMBERS_OF_STORE", "DistStore")
-
-_BUNDLE_BYTES = 1 << 20
-"""Small keys for one server travel together in messages of about this size, or smaller ones where
-the job says so."""
 
 NUMBERS_OF_STORE = 2
 """Store numbers that one store uses: its own, and one for agreements between its workers."""
@@ -98,7 +95,7 @@ class DistStore(KVStore):
             self._refuse_closed,
             self._sender,
             self._optimizer,
-            Routines(min(_BUNDLE_BYTES, start.config.bundle_bytes)),
+            Routines(min(BUNDLE_BYTES, start.config.bundle_bytes)),
         )
         self.tables = StoreTables(self, client, self._directory, self._agreement, start.config)
         """The tables on the servers; :meth:`table` makes one."""
