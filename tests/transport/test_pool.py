@@ -2,6 +2,7 @@
 
 import threading
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,21 @@ def test_sizes_are_exact_and_waste_is_bounded(size_bytes: int) -> None:
     assert view.nbytes == size_bytes
     pool.give(view)
     assert size_bytes <= pool.idle_bytes <= max(4096, size_bytes * 5 // 4)
+
+
+def test_large_memory_asks_for_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(
+        "bireme.transport.pool.advise_huge", lambda memory: asked.append(len(memory))
+    )
+    pool = BufferPool(1 << 24)
+    for size_bytes in (1000, 1 << 19, (1 << 20) - 1, (2 << 20) - 7):
+        view = pool.take(size_bytes)
+        view[-1] = 1
+        pool.give(view)
+    assert asked == [1 << 20, 2 << 20]
+    pool.take(2 << 20)
+    assert asked == [1 << 20, 2 << 20]
 
 
 def test_idle_memory_is_bounded() -> None:

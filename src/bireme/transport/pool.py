@@ -12,9 +12,21 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+from bireme.transport.pages import advise_huge
+
 __all__ = ("BufferPool", "PooledBuffer", "tracked_view")
 
 _SMALLEST_BYTES = 4096
+_LARGE_BYTES = 1 << 20
+"""From here on pieces that lie side by side may fill huge pages."""
+
+
+def _fresh(size_bytes: int) -> memoryview:
+    """Return memory of the system, on huge pages if it is large and they are allowed."""
+    memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if size_bytes >= _LARGE_BYTES:
+        advise_huge(memory)
+    return memoryview(memory)
 
 
 def _class_bytes(size_bytes: int) -> int:
@@ -63,7 +75,7 @@ class BufferPool:
             if idle:
                 self.idle_bytes -= class_bytes
                 return idle.pop()[:size_bytes]
-        return memoryview(mmap.mmap(-1, class_bytes))[:size_bytes]
+        return _fresh(class_bytes)[:size_bytes]
 
     def give(self, view: memoryview) -> None:
         """Take back what `take` returned; the caller's views of it show other data from now on."""
