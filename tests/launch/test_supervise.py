@@ -247,6 +247,23 @@ def test_processes_that_a_cluster_tells_before_the_launcher_did_not_fail(first):
     assert finish(end_all(run, 1.3)) == 143
 
 
+def test_a_lost_host_is_a_failure_although_mpirun_ends_the_others():
+    run = job()
+    run.handle(Exited(worker(1), TAKEN[2]), 1.0)
+    assert run.handle(Interrupted(signal.SIGTERM, by_host=True), 1.1) == []
+    actions = run.handle(Tick(), 1.0 + LIMITS.settle_s)
+    assert reports(actions) == [worker(1)]
+    assert finish(end_all(run, 2.1, TAKEN[0])) == 255
+
+
+def test_a_cluster_may_tell_a_host_then_take_another_then_tell_the_launcher():
+    run = job()
+    run.handle(Exited(worker(1), TAKEN[2]), 1.0)
+    run.handle(Interrupted(signal.SIGTERM, by_host=True), 1.1)
+    run.handle(Interrupted(signal.SIGTERM), 1.2)
+    assert finish(end_all(run, 1.3, TAKEN[0])) == 143
+
+
 @pytest.mark.parametrize(("first", "signum"), [(BAD, signal.SIGTERM), (TAKEN[0], signal.SIGINT)])
 def test_what_failed_by_itself_is_told_although_the_job_is_ended(first, signum):
     run = job()

@@ -40,9 +40,10 @@ class Exited:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """The launcher got this signal."""
+    """The launcher got this signal, or an agent did on its host."""
 
     signum: int
+    by_host: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +166,8 @@ class Supervisor:
         match event:
             case Exited():
                 self._exited(event, now_s, actions)
-            case Interrupted(signum):
-                self._interrupted(signum, now_s, actions)
+            case Interrupted():
+                self._interrupted(event, now_s, actions)
             case Tick():
                 pass
         self._advance(now_s, actions)
@@ -223,12 +224,18 @@ class Supervisor:
         if self._phase is _Phase.RUNNING and not self._workers() and self._deadline_s is None:
             self._deadline_s = now_s + self.limits.drain_s
 
-    def _interrupted(self, signum: int, now_s: float, actions: list[Action]) -> None:
-        if self._phase is _Phase.SETTLING and not self._is_taken_away(signum):
-            self._conclude(actions)
-            self._terminate(now_s, actions)
-        elif self._phase in (_Phase.RUNNING, _Phase.SETTLING):
+    def _interrupted(self, event: Interrupted, now_s: float, actions: list[Action]) -> None:
+        signum = event.signum
+        if self._phase is _Phase.RUNNING:
             self._end(signum, now_s, actions)
+        elif self._phase is _Phase.SETTLING:
+            if self._is_taken_away(signum):
+                # What starts agents tells the others when it has lost one: that is no request.
+                if not (event.by_host and self._has_lost_hosts()):
+                    self._end(signum, now_s, actions)
+            else:
+                self._conclude(actions)
+                self._terminate(now_s, actions)
         elif self._phase is _Phase.INTERRUPTED or signum == signal.SIGINT:
             actions.append(Say("ending every process at once"))
             self._kill(now_s, actions)
@@ -240,6 +247,9 @@ class Supervisor:
         return signum == signal.SIGTERM and all(
             each.is_unknown or each.code == 128 + signum for each in exits
         )
+
+    def _has_lost_hosts(self) -> bool:
+        return any(each.exit.is_unknown for each in self._failures)
 
     def _end(self, signum: int, now_s: float, actions: list[Action]) -> None:
         self._exit_code = 128 + signum

@@ -121,6 +121,7 @@ class _Watch:
             self._site_of |= dict.fromkeys(host.nodes, site)
         self._ready: dict[Site, Ready] = {}
         self._lost: dict[Site, str] = {}
+        self._asked: list[int] = []
         self._ended: dict[NodeId, Exited] = {}
         self._tails = Tails()
         self._is_heard = True
@@ -179,7 +180,7 @@ class _Watch:
             if left_s <= 0:
                 raise JobError(self._late())
             self._wait(min(_IDLE_S, left_s))
-            for signum in self._inbox.take():
+            for signum in (*self._inbox.take(), *self._asked):
                 return signum
 
     def _tell_differences(self) -> None:
@@ -240,6 +241,10 @@ class _Watch:
             self._ended = {}
             for event in ended:
                 self._handle(event)
+            # Whatever starts agents may tell the others when one of them is lost.
+            asked, self._asked = self._asked, []
+            for signum in asked:
+                self._handle(Interrupted(signum, by_host=True))
             self._handle(Tick())
         return self._exit_code
 
@@ -262,7 +267,7 @@ class _Watch:
         except BrokenPipeError:
             # Nobody reads any more: then the job is over, as with ``| head``.
             self._is_heard = False
-            self.asked(signal.SIGTERM)
+            self._inbox.put(signal.SIGTERM)
             self._say("nobody reads the output any longer")
 
     def ended(self, node: NodeId, exit_: Exit) -> None:
@@ -279,8 +284,8 @@ class _Watch:
                 self._ended[node] = Exited(node, exit_)
 
     def asked(self, signum: int) -> None:
-        """Note that the job is to end."""
-        self._inbox.put(signum)
+        """Note that a host got this signal: the job is to end."""
+        self._asked.append(signum)
 
     def _made(self, host: HostPlan, elsewhere: Elsewhere | None) -> Site:
         begin = begin_for(self._plan, host)
