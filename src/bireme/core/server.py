@@ -66,7 +66,7 @@ class ServerCore:
     """
 
     def __init__(
-        self, identity: Identity, values: SlotValues, *, bundle_bytes: int = 2 << 20
+        self, identity: Identity, values: SlotValues, *, bundle_bytes: int = 1 << 20
     ) -> None:
         self._member = Member(identity)
         self._values = values

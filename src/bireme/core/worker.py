@@ -46,7 +46,7 @@ class WorkerCore:
     """
 
     def __init__(
-        self, identity: Identity, *, bundle_bytes: int = 2 << 20, cut: Cut | None = None
+        self, identity: Identity, *, bundle_bytes: int = 1 << 20, cut: Cut | None = None
     ) -> None:
         self._member = Member(identity)
         self._desk = Desk(self._member, bundle_bytes, cut)

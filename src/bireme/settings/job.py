@@ -16,8 +16,9 @@ from bireme.types.choices import DeathPolicy
 
 __all__ = ("BUNDLE_BYTES", "JobSettings", "TransportChoice")
 
-BUNDLE_BYTES = 2 << 20
-"""Slots for one receiver travel together in messages of about this size."""
+BUNDLE_BYTES = 1 << 20
+"""Slots for one receiver travel together in messages of about this size; less than a slice, as what
+holds several values is copied once more over a socket, best while it lies in the caches."""
 
 _NAME = r"[A-Za-z_]\w*"
 _IMPORTABLE = re.compile(rf"{_NAME}(\.{_NAME})*(:{_NAME})?", re.ASCII)

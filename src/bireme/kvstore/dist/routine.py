@@ -109,7 +109,7 @@ class Routine:
         bundle_bytes: Slots for one server travel together in messages of about this size.
     """
 
-    def __init__(self, entries: Sequence[DistEntry], bundle_bytes: int = 2 << 20) -> None:
+    def __init__(self, entries: Sequence[DistEntry], bundle_bytes: int = 1 << 20) -> None:
         self.pushes: list[Push[DistEntry]] = [Push(entry, [], False) for entry in entries]
         """One for each key, without values."""
         layouts = [(entry.layout.dtype, entry.layout.shape) for entry in entries]
@@ -193,7 +193,7 @@ class Routines:
         True
     """
 
-    def __init__(self, bundle_bytes: int = 2 << 20) -> None:
+    def __init__(self, bundle_bytes: int = 1 << 20) -> None:
         self._bundle_bytes = bundle_bytes
         self._known: dict[tuple[object, ...], Routine] = {}
 
