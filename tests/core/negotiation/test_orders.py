@@ -218,3 +218,23 @@ def test_steps_whose_names_are_resubmitted_at_once(data):
     assert world.logs[0] == world.logs[1] == world.logs[2]
     assert len(world.logs[0]) == num_steps * len(names)
     assert all(entry[0] != "failed" for entry in world.logs[0])
+
+
+def test_what_is_forgotten_under_way_is_reported_before_a_join_that_came_after_it():
+    world = World(3, cache_capacity=0)
+    join = Request("join.noname", Kind.JOIN)
+    for rank in (0, 1):
+        world.submit(rank, join)
+        world.report(rank)
+        world.deliver_up(rank)
+    for name in "ab":
+        world.submit(2, allreduce(name))
+    world.settle()
+    world.submit(2, allreduce("a"))
+    world.report(2)
+    world.submit(2, allreduce("b"))
+    world.deliver_up(2)
+    world.submit(2, join)
+    world.settle()
+    assert [len(member) for member in world.members] == [0, 0, 0]
+    assert [name for entry in world.logs[0] for name in entry[1:]] == ["a", "b", "a", "b"]

@@ -253,9 +253,10 @@ class Member(Generic[Ticket]):
         self._off_board &= ~entry.bit
         del self._known[entry.key]
         if self._hits & entry.bit:
-            # Submitted and not reported yet, so it is reported by its name.
+            # Submitted and not reported yet, so it is reported by its name; first, since a join
+            # that was submitted after it would end without it.
             self._hits ^= entry.bit
-            self._requests.append(self._flying[entry.key][2]())
+            self._requests.insert(0, self._flying[entry.key][2]())
 
 
 def _stop(item: Ended) -> Stop:
