@@ -227,14 +227,16 @@ def test_what_is_forgotten_under_way_is_reported_before_a_join_that_came_after_i
         world.submit(rank, join)
         world.report(rank)
         world.deliver_up(rank)
-    for name in "ab":
-        world.submit(2, allreduce(name))
+    world.submit(2, allreduce("a"))
+    world.report(2)
+    world.submit(2, allreduce("b"))
     world.settle()
     world.submit(2, allreduce("a"))
     world.report(2)
     world.submit(2, allreduce("b"))
     world.deliver_up(2)
     world.submit(2, join)
+    world.deliver_down(2)
     world.settle()
     assert [len(member) for member in world.members] == [0, 0, 0]
     assert [name for entry in world.logs[0] for name in entry[1:]] == ["a", "b", "a", "b"]
