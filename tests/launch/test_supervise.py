@@ -256,6 +256,24 @@ def test_a_lost_host_is_a_failure_although_mpirun_ends_the_others():
     assert finish(end_all(run, 2.1, TAKEN[0])) == 255
 
 
+def test_what_only_follows_says_not_yet_whether_a_host_was_lost_or_the_job_is_ended():
+    run = job()
+    run.handle(Exited(worker(0), BAD, follows=True), 1.0)
+    assert run.handle(Interrupted(signal.SIGTERM, by_host=True), 1.1) == []
+    run.handle(Exited(worker(1), TAKEN[2]), 1.2)
+    actions = run.handle(Tick(), 1.2 + LIMITS.settle_s)
+    assert reports(actions) == [worker(1)]
+    assert finish(end_all(run, 2.3, TAKEN[0])) == 255
+
+
+def test_a_host_of_which_a_process_was_ended_tells_of_a_request():
+    run = job()
+    run.handle(Exited(worker(1), TAKEN[0]), 1.0)
+    actions = run.handle(Interrupted(signal.SIGTERM, by_host=True), 1.1)
+    assert reports(actions) == []
+    assert finish(end_all(run, 1.2, TAKEN[0])) == 143
+
+
 def test_a_cluster_may_tell_a_host_then_take_another_then_tell_the_launcher():
     run = job()
     run.handle(Exited(worker(1), TAKEN[2]), 1.0)

@@ -225,31 +225,28 @@ class Supervisor:
             self._deadline_s = now_s + self.limits.drain_s
 
     def _interrupted(self, event: Interrupted, now_s: float, actions: list[Action]) -> None:
-        signum = event.signum
         if self._phase is _Phase.RUNNING:
-            self._end(signum, now_s, actions)
+            self._end(event.signum, now_s, actions)
         elif self._phase is _Phase.SETTLING:
-            if self._is_taken_away(signum):
-                # What starts agents tells the others when it has lost one: that is no request.
-                if not (event.by_host and self._has_lost_hosts()):
-                    self._end(signum, now_s, actions)
-            else:
-                self._conclude(actions)
-                self._terminate(now_s, actions)
-        elif self._phase is _Phase.INTERRUPTED or signum == signal.SIGINT:
+            self._interrupted_after_a_failure(event, now_s, actions)
+        elif self._phase is _Phase.INTERRUPTED or event.signum == signal.SIGINT:
             actions.append(Say("ending every process at once"))
             self._kill(now_s, actions)
         # A cluster's SIGTERM comes by each of its machines: only the first one begins the grace.
 
-    def _is_taken_away(self, signum: int) -> bool:
-        """Whether a cluster ends the whole job: what failed so far had the signal first."""
-        exits = [each.exit for each in self._failures if not each.follows]
-        return signum == signal.SIGTERM and all(
-            each.is_unknown or each.code == 128 + signum for each in exits
-        )
-
-    def _has_lost_hosts(self) -> bool:
-        return any(each.exit.is_unknown for each in self._failures)
+    def _interrupted_after_a_failure(
+        self, event: Interrupted, now_s: float, actions: list[Action]
+    ) -> None:
+        """Tell a job that its cluster takes away, with processes told first, from a failure."""
+        first = [each.exit for each in self._failures if not each.follows]
+        known = [each for each in first if not each.is_unknown]
+        if event.signum != signal.SIGTERM or any(each.code != 128 + event.signum for each in known):
+            self._conclude(actions)
+            self._terminate(now_s, actions)
+        elif not event.by_host or (known and known == first):
+            self._end(event.signum, now_s, actions)
+        # Else mpirun may just be ending the other agents because it has lost one. If it was a
+        # request after all, the launcher has the signal too, before the failure has settled.
 
     def _end(self, signum: int, now_s: float, actions: list[Action]) -> None:
         self._exit_code = 128 + signum
