@@ -28,7 +28,6 @@ from bireme.node.values import TorchSlotValues
 from bireme.node.worker import WorkerClient
 from bireme.observe.timeline import Timeline, path_of
 from bireme.settings import JobSettings, NodeSettings, Security, TransportChoice
-from bireme.settings.job import BUNDLE_BYTES
 from bireme.settings.node import LEAST_SECRET
 from bireme.transport.base import TransportOptions
 from bireme.transport.tcp import SocketTransport
@@ -158,7 +157,6 @@ def job_config(node: NodeSettings, job: JobSettings) -> JobConfig:
         num_shards=job.num_shards or node.num_workers,
         death_policy=job.death_policy,
         slice_bytes=job.slice_bytes,
-        bundle_bytes=BUNDLE_BYTES,
         start_timeout_s=job.start_timeout_s,
         barrier_timeout_s=job.barrier_timeout_s,
         push_timeout_s=job.push_timeout_s,

@@ -19,7 +19,6 @@ from bireme.node.tables.values import WithTables
 from bireme.node.values import TorchSlotValues
 from bireme.node.worker import WorkerClient
 from bireme.settings import JobSettings
-from bireme.settings.job import BUNDLE_BYTES
 from bireme.transport.inproc import InprocHub, InprocTransport
 from bireme.types.nodes import Role
 from bireme.wire.messages import JobConfig
@@ -116,7 +115,6 @@ def embedded_config(job: JobSettings, num_workers: int = 1, num_servers: int = 1
         num_servers=num_servers,
         num_shards=job.num_shards or num_workers,
         slice_bytes=job.slice_bytes,
-        bundle_bytes=BUNDLE_BYTES,
         barrier_timeout_s=job.barrier_timeout_s,
         push_timeout_s=job.push_timeout_s,
         pull_timeout_s=job.pull_timeout_s,

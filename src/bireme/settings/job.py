@@ -14,11 +14,7 @@ from bireme.settings.dmlc import translate
 from bireme.settings.variables import check_fields, env, read_fields, write_fields
 from bireme.types.choices import DeathPolicy
 
-__all__ = ("BUNDLE_BYTES", "JobSettings", "TransportChoice")
-
-BUNDLE_BYTES = 1 << 20
-"""Slots for one receiver travel together in messages of about this size; less than a slice, as what
-holds several values is copied once more over a socket, best while it lies in the caches."""
+__all__ = ("JobSettings", "TransportChoice")
 
 _NAME = r"[A-Za-z_]\w*"
 _IMPORTABLE = re.compile(rf"{_NAME}(\.{_NAME})*(:{_NAME})?", re.ASCII)

@@ -28,7 +28,6 @@ from bireme.kvstore.reduce.rows import to_dense
 from bireme.kvstore.tables import Table, TableOptions
 from bireme.node.worker import PushItem, WorkerClient
 from bireme.observe.timeline import Timeline
-from bireme.settings.job import BUNDLE_BYTES
 from bireme.types.choices import Consistency
 from bireme.types.nodes import SCHEDULER
 from bireme.update import Layout, OptimizerSpec
@@ -95,7 +94,7 @@ class DistStore(KVStore):
             self._refuse_closed,
             self._sender,
             self._optimizer,
-            Routines(min(BUNDLE_BYTES, start.config.bundle_bytes)),
+            Routines(start.config.bundle_bytes),
         )
         self.tables = StoreTables(self, client, self._directory, self._agreement, start.config)
         """The tables on the servers; :meth:`table` makes one."""
