@@ -11,6 +11,7 @@ from bireme.types.choices import Consistency, Layout
 from bireme.types.dtypes import DType
 from bireme.types.nodes import SCHEDULER, Role, server, worker
 from bireme.wire.messages import (
+    Ack,
     Attach,
     Attached,
     Declare,
@@ -24,6 +25,7 @@ from bireme.wire.messages import (
     Push,
     PushEntry,
     SlotPlacement,
+    SlotRound,
     Start,
 )
 
@@ -121,6 +123,11 @@ def running_worker(num_servers=1, num_workers=2, rank=0, num_keys=2, bundle_byte
 
 def entries(*key_ids, size=8):
     return tuple((key, 0, f"payload {key}", size, *RAW) for key in key_ids)
+
+
+def ack(request, *rounds):
+    """Return the first server's word that these contributions of a request are taken in."""
+    return Received(FIRST_SERVER, Ack(request, 1, tuple(SlotRound(*each) for each in rounds)))
 
 
 def sent(actions, kind=None):

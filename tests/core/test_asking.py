@@ -4,6 +4,7 @@ import pytest
 from tests.core.nodes import (
     FIRST_SERVER,
     TO_SCHEDULER,
+    ack,
     entries,
     of,
     running_worker,
@@ -29,7 +30,6 @@ from bireme.errors import (
 )
 from bireme.types.nodes import SCHEDULER, server, worker
 from bireme.wire.messages import (
-    Ack,
     Barrier,
     BarrierDone,
     Command,
@@ -37,13 +37,8 @@ from bireme.wire.messages import (
     CommandKind,
     Pull,
     Push,
-    SlotRound,
     Status,
 )
-
-
-def ack(request, *rounds):
-    return Received(FIRST_SERVER, Ack(request, 1, tuple(SlotRound(*each) for each in rounds)))
 
 
 def test_a_pull_sees_all_that_was_handed_in_before():

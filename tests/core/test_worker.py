@@ -1,6 +1,7 @@
 from tests.core.nodes import (
     FIRST_SERVER,
     TO_SCHEDULER,
+    ack,
     entries,
     identity,
     infos,
@@ -27,7 +28,6 @@ from bireme.errors import (
 from bireme.types.nodes import SCHEDULER, Role, server, worker
 from bireme.wire.messages import (
     Abort,
-    Ack,
     Attach,
     Attached,
     Leave,
@@ -35,16 +35,11 @@ from bireme.wire.messages import (
     Pull,
     Push,
     Refused,
-    SlotRound,
     Stale,
     Status,
     StatusRequest,
     ViewChange,
 )
-
-
-def ack(request, *rounds):
-    return Received(FIRST_SERVER, Ack(request, 1, tuple(SlotRound(*each) for each in rounds)))
 
 
 def test_it_joins_attaches_and_is_ready():
