@@ -33,6 +33,3 @@ def pytest_collection_modifyitems(items):
         for name in ("integration", "clusters"):
             if name in item.path.parts:
                 item.add_marker(getattr(pytest.mark, name))
-                # A job's processes have a busy machine to share, and the first waits for imports.
-                if item.get_closest_marker("timeout") is None:
-                    item.add_marker(pytest.mark.timeout(180))

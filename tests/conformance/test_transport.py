@@ -537,7 +537,7 @@ def test_poll_returns_at_its_limit(world: World) -> None:
     transport = world.transport()
     began_s = time.monotonic()
     assert transport.poll(0.05) == []
-    assert 0.045 <= time.monotonic() - began_s < LIMIT_S / 2
+    assert 0.045 <= time.monotonic() - began_s < 2
 
 
 def test_connect_names_the_address_when_nobody_answers(world: World) -> None:
@@ -547,7 +547,7 @@ def test_connect_names_the_address_when_nobody_answers(world: World) -> None:
     began_s = time.monotonic()
     with pytest.raises(PeerLost, match=address.replace("/", ".")):
         world.transport().connect(address, 0.2)
-    assert time.monotonic() - began_s < LIMIT_S / 2
+    assert time.monotonic() - began_s < 2
 
 
 def test_connect_waits_for_a_server_that_starts_later(world: World) -> None:
@@ -616,7 +616,7 @@ def test_a_killed_peer_is_noticed_at_once(socket_world: World) -> None:
             child.kill()
         killed_s = time.monotonic()
         server.until(lambda: bool(server.closed()))
-        assert time.monotonic() - killed_s < LIMIT_S / 2
+        assert time.monotonic() - killed_s < 1
     (closed,) = server.closed()
     assert not closed.graceful
     assert "vanished" in closed.reason or "reset" in closed.reason

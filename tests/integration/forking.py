@@ -164,17 +164,17 @@ class Job:
     def err(self):
         return (self.folder / "err").read_text()
 
-    def end(self, limit_s=90):
+    def end(self, limit_s=30):
         """Wait for the launcher and return its exit code."""
         self.process.join(limit_s)
         assert self.process.exitcode is not None, f"still runs:\n{self.out}\n{self.err}"
         return self.process.exitcode
 
-    def await_line(self, text, limit_s=90):
+    def await_line(self, text, limit_s=30):
         """Return the first line of output that holds ``text``, once it has come."""
         return self.await_lines(text, 1, limit_s)[0]
 
-    def await_lines(self, text, count, limit_s=90):
+    def await_lines(self, text, count, limit_s=30):
         """Return ``count`` lines that hold ``text``, once they have come."""
         deadline_s = time.monotonic() + limit_s
         while True:

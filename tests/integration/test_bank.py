@@ -61,7 +61,7 @@ def test_training_equals_gloo(size, tmp_path):
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_a_death_at_any_moment_is_told_to_all_at_once(seed, tmp_path):
+def test_a_death_at_any_moment_is_told_to_all_within_a_second(seed, tmp_path):
     chance = random.Random(seed)
     size = chance.choice([2, 3, 4])
     victim = chance.randrange(size)
@@ -75,9 +75,8 @@ def test_a_death_at_any_moment_is_told_to_all_at_once(seed, tmp_path):
                 told = each.stdout.readline()
                 assert told.startswith("RankLost"), (told, each.communicate()[1])
                 assert f"rank {victim} ended" in told
-        # Half a second is ours at most; the rest is this machine's, which may be busy. A rank that
-        # was not told would wait for 40 s.
-        assert time.monotonic() - killed_s < 15
+        # Half a second is ours at most; the rest is this machine's, which runs other tests too.
+        assert time.monotonic() - killed_s < 2.0
         found = job.results(but=[victim])
         for rank, lines in enumerate(found):
             if rank != victim:

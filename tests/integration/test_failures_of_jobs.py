@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -131,8 +132,10 @@ def test_ctrl_c_once_lets_workers_use_the_servers(tmp_path):
 def test_ctrl_c_once_ends_workers_that_do_not_catch_it(tmp_path):
     with Watched(tmp_path, **LONG) as watched:
         watched.run()
+        began_s = time.monotonic()
         os.kill(watched.job.process.pid, signal.SIGINT)
         assert watched.job.end() == 130
+        assert time.monotonic() - began_s < 10
         assert "SIGINT: ending the job; once more ends it at once" in watched.job.err
         assert "KeyboardInterrupt" in watched.job.err
         watched.nothing_is_left()

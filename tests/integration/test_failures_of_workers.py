@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import time
 
 import pytest
 from tests.integration.forking import Job, script
@@ -33,12 +34,14 @@ def failed_run(folder, act, *options, **env):
 
 
 def test_a_killed_worker_ends_the_job_by_its_name(tmp_path):
+    began_s = time.monotonic()
     code, _, err = failed_run(tmp_path, "kill:1:2")
     assert code == 137
     assert "W[1] was killed by SIGKILL (exit code 137)" in report(err)
     # Everyone else says who it was, where, and why.
     for node in ("W[0]", "W[2]", "S[0]", "H   "):
         assert re.search(rf"{re.escape(node)} +\| .*JobAborted: W\[1\] on \S+: .+", err), err
+    assert time.monotonic() - began_s < 15
 
 
 def test_an_exception_reaches_the_summary_and_the_others(tmp_path):
@@ -184,10 +187,12 @@ def test_a_silent_worker_is_declared_dead_and_refused_when_it_comes_back(tmp_pat
 
 
 def test_a_silent_worker_ends_the_job_under_abort(tmp_path):
-    code, _, err = failed_run(tmp_path, "stop:1:2", BIREME_HEARTBEAT_TIMEOUT=4)
+    began_s = time.monotonic()
+    code, _, err = failed_run(tmp_path, "stop:1:2", BIREME_HEARTBEAT_TIMEOUT=3)
     assert code == 1
     assert re.search(r"JobAborted: W\[1\] on \S+: silent for \d+\.\d s", report(err))
     assert "killing" not in err
+    assert time.monotonic() - began_s < 20
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
@@ -198,7 +203,6 @@ def test_a_killed_worker_is_noticed_at_once_though_its_data_loader_lives(tmp_pat
         assert job.end(60) == 0, job.err
         killed_s = float(re.search(r"killed at (\S+)", job.out)[1])
         ends_s = re.findall(r"W\[0\] +\| step 3 3.0 at (\S+)", job.out)
-        # Silence would be noticed after 20 s.
-        assert float(*ends_s) - killed_s < 15
+        assert float(*ends_s) - killed_s < 2
         text = "this process was forked from the worker, process"
         assert len(re.findall(rf"W\[[02]\] +\| child: {text}", job.out)) == 2

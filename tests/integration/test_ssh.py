@@ -29,12 +29,12 @@ def command(code, *options):
     return [sys.executable, "-m", "bireme", "run", *options, "--", *PYTHON, IS + code]
 
 
-def launch(code, *options, env=None, limit_s=120, **more):
+def launch(code, *options, env=None, **more):
     return subprocess.run(
         command(code, *options),
         capture_output=True,
         text=True,
-        timeout=limit_s,
+        timeout=50,
         env={**HERE, **(env or {})},
         check=False,
         **more,
@@ -65,7 +65,7 @@ class Running:
         return [self.process.stdout.readline() for _ in range(count)]
 
     def end(self):
-        out, err = self.process.communicate(timeout=120)
+        out, err = self.process.communicate(timeout=30)
         return self.process.returncode, out, err
 
 
@@ -136,7 +136,7 @@ def test_everything_arrives_as_it_is_by_any_shell(shell, tmp_path):
         [*command(code, "-np", "1", "-H", "leda:1"), *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=50,
         env={**HERE, **NASTY, "FAKE_SHELL": shell, "SSH_AUTH_SOCK": "/tmp/s"},
         cwd=folder,
         check=True,
@@ -200,7 +200,7 @@ def test_a_folder_or_a_command_that_is_not_there():
         [sys.executable, "-m", "bireme", "run", "-np", "1", "-H", "leda:1", "train.py"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=50,
         env=HERE,
         check=False,
     )
@@ -445,7 +445,7 @@ def test_much_output_needs_little_memory():
         [*limited, *command(code, "-np", "1", "-H", "leda:1")],
         capture_output=True,
         env=HERE,
-        timeout=170,
+        timeout=55,
         check=False,
     )
     assert run.returncode == 0, run.stderr
@@ -453,7 +453,6 @@ def test_much_output_needs_little_memory():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_ten_jobs_in_a_row_leave_nothing(tmp_path):
     env = {"XDG_RUNTIME_DIR": str(tmp_path), "TMPDIR": str(tmp_path)}
     before, started, ports = shared_memory(), [], []

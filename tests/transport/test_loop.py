@@ -53,7 +53,7 @@ def test_limits_run_when_due_and_not_when_forgotten() -> None:
     while not due:
         loop.step(None)
     assert due == ["kept"]
-    assert time.monotonic() - began_s < 10
+    assert time.monotonic() - began_s < 2
     one.close()
     other.close()
     loop.close()

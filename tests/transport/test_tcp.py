@@ -179,7 +179,7 @@ def test_a_wrong_secret_is_refused_on_both_sides(quiet: pytest.LogCaptureFixture
                 began_s = time.monotonic()
                 with pytest.raises(AuthError):
                     stranger.connect(server.address, LIMIT_S)
-                assert time.monotonic() - began_s < LIMIT_S / 2
+                assert time.monotonic() - began_s < 2
         client.echo()
         assert len(quiet.records) == 3
         client.transport.close()
@@ -224,7 +224,7 @@ def test_slow_strangers_are_closed_at_the_limit(quiet: pytest.LogCaptureFixture)
         began_s = time.monotonic()
         assert ends(silent)
         assert ends(slow)
-        assert time.monotonic() - began_s < LIMIT_S / 2
+        assert time.monotonic() - began_s < 2
         assert "no handshake within 0.1 s" in quiet.records[0].message
 
 

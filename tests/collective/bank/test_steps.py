@@ -172,7 +172,7 @@ def test_a_rank_that_gives_up_tells_why(clocks):
 
     start_s = time.monotonic()
     found = crew.run(work)
-    assert time.monotonic() - start_s < 15
+    assert time.monotonic() - start_s < 5
     for rank in (0, 2):
         assert isinstance(found[rank], CollectiveError)
         assert "rank 11 gave up: KeyboardInterrupt" in str(found[rank])
@@ -202,7 +202,7 @@ def test_an_end_is_seen_while_another_is_only_late(clocks, monkeypatch, end):
     start_s = time.monotonic()
     with pytest.raises(CollectiveError, match=r"rank 11 (ended|gave up: out of memory)"):
         steps.end_step()
-    assert time.monotonic() - start_s < 15
+    assert time.monotonic() - start_s < 5
 
 
 def test_an_operation_is_cancelled_from_another_thread(clocks):
@@ -215,7 +215,7 @@ def test_an_operation_is_cancelled_from_another_thread(clocks):
     with pytest.raises(StateError, match="destroyed"):
         steps.end_step()
     timer.join()
-    assert time.monotonic() - start_s < 15
+    assert time.monotonic() - start_s < 5
     assert crew.segments[1].words[crew.segments[1].state_word(0)] == State.GAVE_UP
 
 
