@@ -1,10 +1,9 @@
 """Every optimizer of ``torch.optim``: on servers, on workers and in one plain process."""
 
-from threading import Lock
-
 import pytest
 import torch
 from tests.integration.jobs import run_threads
+from tests.seeding import seeded
 from torch import nn
 
 from bireme.errors import UnsupportedError
@@ -82,8 +81,8 @@ class Sparse(nn.Module):
 
 
 def net(name):
-    torch.manual_seed(7)
-    model = Sparse() if name == "SparseAdam" else Dense(bias=name != "Muon")
+    with seeded(7):
+        model = Sparse() if name == "SparseAdam" else Dense(bias=name != "Muon")
     return model.double()
 
 
@@ -112,15 +111,13 @@ def alone(name, params):
 
 def together(name, params, on_servers, kind="dist_sync", num_workers=2):
     def work(session):
-        with lock:
-            model = net(name)
+        model = net(name)
         with session.store(kind) as store:
             trainer = Trainer(model, make(name, model, params), store, update_on_kvstore=on_servers)
             assert store.runs_updates is on_servers
             size = 8 // num_workers
             return train(model, trainer, slice(size * store.rank, size * (store.rank + 1)))
 
-    lock = Lock()
     return run_threads(num_workers, 2, work, slice_bytes=SLICE_BYTES)
 
 

@@ -4,14 +4,15 @@ Everything is written out in plain torch, so that it shares no line with what it
 """
 
 import torch
+from tests.seeding import seeded
 from torch import nn
 
 NUM_FEATURES = 6
 
 
 def make_net(dtype=torch.float64):
-    torch.manual_seed(7)
-    return nn.Sequential(nn.Linear(NUM_FEATURES, 5), nn.Tanh(), nn.Linear(5, 2)).to(dtype)
+    with seeded(7):
+        return nn.Sequential(nn.Linear(NUM_FEATURES, 5), nn.Tanh(), nn.Linear(5, 2)).to(dtype)
 
 
 def samples(rank):

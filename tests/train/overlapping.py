@@ -1,17 +1,14 @@
 """Jobs of the overlap tests: one training, with and without overlap, on every worker's thread."""
 
-import threading
-
 import torch
 from tests.integration.jobs import run_threads
+from tests.seeding import seeded
 from torch import nn
 from torch.nn import functional
 
 import bireme
 
 NUM_WORKERS = 2
-
-_SEEDING = threading.Lock()
 
 
 class Net(nn.Module):
@@ -41,8 +38,7 @@ class Net(nn.Module):
 
 def net(seed: int = 3) -> Net:
     """Return a network with the same weights every time."""
-    with _SEEDING, torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with seeded(seed):
         return Net()
 
 
