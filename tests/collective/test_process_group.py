@@ -6,8 +6,7 @@ import torch
 import torch.distributed as dist
 from tests.collective.groups import checked, run_ranks
 
-from bireme.collective.process_group import reduction_of
-from bireme.errors import ConfigError, MismatchError, StateError, UnsupportedError, WaitTimeout
+from bireme.errors import ConfigError, MismatchError, StateError, WaitTimeout
 
 
 def options(**values):
@@ -256,10 +255,3 @@ def test_a_group_that_was_shut_down_says_so():
         return "told"
 
     assert checked(run_ranks(2, work)) == ["told"] * 2
-
-
-def test_operations_that_we_do_not_have():
-    with pytest.raises(UnsupportedError):
-        reduction_of(dist.ReduceOp.PREMUL_SUM)
-    with pytest.raises(UnsupportedError):
-        reduction_of([])

@@ -13,7 +13,6 @@ from torch import Tensor
 from bireme.collective.backend import BACKEND
 from bireme.collective.bank.elements import Reduction
 from bireme.collective.bank.futex import futex_number
-from bireme.collective.exchange import OneMachine
 from bireme.collective.founding import found_group
 from bireme.collective.planes import Plane, TorchPlane
 from bireme.types.topology import ReduceOp
@@ -48,6 +47,7 @@ class BankPlane:
         self._limit_s = exchange_s
         self._group = found_group(store, rank, size, timedelta(seconds=found_s))
         self._exchange = self._group.exchange
+        self._many = self._exchange.many
 
     def all_reduce(self, flat: Tensor, op: ReduceOp) -> None:
         """See `Plane`."""
@@ -56,7 +56,7 @@ class BankPlane:
     @property
     def reduces_many(self) -> bool:
         """See `Plane`."""
-        return isinstance(self._exchange, OneMachine)
+        return self._many is not None
 
     def all_reduce_many(
         self,
@@ -66,8 +66,8 @@ class BankPlane:
         factors: tuple[float, float],
     ) -> None:
         """See `Plane`."""
-        assert isinstance(self._exchange, OneMachine)
-        self._exchange.all_reduce_many(sources, targets, _OPS[op], self._limit_s, factors)
+        assert self._many is not None
+        self._many.all_reduce_many(sources, targets, _OPS[op], self._limit_s, factors)
 
     def broadcast(self, flat: Tensor, root: int) -> None:
         """See `Plane`."""

@@ -13,7 +13,44 @@ from bireme.collective.bank import moving, reducing
 from bireme.collective.bank.bank import Bank
 from bireme.collective.bank.elements import Reduction
 
-__all__ = ("Exchange", "OneMachine")
+__all__ = ("Exchange", "Many", "OneMachine")
+
+
+class Many(Protocol):
+    """What an exchange does with many tensors at once, if it can."""
+
+    @property
+    def joint_bytes(self) -> int:
+        """How large a tensor may be at most that `all_reduce_joint` takes."""
+
+    def all_reduce_joint(self, items: Sequence[tuple[Tensor, Reduction, float]]) -> int:
+        """Reduce the first of some tensors, and as many of the next as all ranks have at hand.
+
+        Args:
+            items: Each tensor, the operation, and how long it may take; tensors of one type, and
+                the same operation.
+
+        Returns:
+            How many were reduced, on every rank.
+        """
+
+    def all_reduce_many(
+        self,
+        sources: Sequence[Tensor],
+        targets: Sequence[Tensor],
+        op: Reduction,
+        timeout_s: float,
+        factors: tuple[float, float],
+    ) -> None:
+        """Reduce many tensors as if they were one; other ranks may reduce that one.
+
+        Args:
+            sources: Contiguous, of one type.
+            targets: Where the results go; may be the sources.
+            op: What to compute.
+            timeout_s: How long it may take.
+            factors: What this rank multiplies by before and after.
+        """
 
 
 class Exchange(Protocol):
@@ -27,6 +64,10 @@ class Exchange(Protocol):
         MismatchError: The ranks do not agree; nothing has happened.
         RankLost, WaitTimeout, CollectiveError: The group is of no use any more.
     """
+
+    @property
+    def many(self) -> Many | None:
+        """How it takes many tensors at once; None: one at a time only."""
 
     def all_reduce(self, tensor: Tensor, op: Reduction, timeout_s: float) -> None:
         """Reduce in place."""
@@ -81,6 +122,11 @@ class OneMachine:
     def __init__(self, bank: Bank) -> None:
         self._bank = bank
 
+    @property
+    def many(self) -> Many:
+        """See `Exchange`."""
+        return self
+
     def all_reduce(self, tensor: Tensor, op: Reduction, timeout_s: float) -> None:
         """See `Exchange`."""
         reducing.all_reduce(self._bank, tensor, op, timeout_s)
@@ -93,24 +139,16 @@ class OneMachine:
         timeout_s: float,
         factors: tuple[float, float],
     ) -> None:
-        """Reduce many tensors as one; see `reducing.all_reduce_many`."""
+        """See `Many`."""
         reducing.all_reduce_many(self._bank, sources, targets, op, timeout_s, factors)
 
     @property
     def joint_bytes(self) -> int:
-        """How large a tensor may be at most that `all_reduce_joint` takes."""
+        """See `Many`."""
         return self._bank.flat_bytes
 
     def all_reduce_joint(self, items: Sequence[tuple[Tensor, Reduction, float]]) -> int:
-        """Reduce the first of some tensors, and as many of the next as all ranks have at hand.
-
-        Args:
-            items: Each tensor, the operation, and how long it may take; tensors of one type, and
-                the same operation.
-
-        Returns:
-            How many were reduced, on every rank.
-        """
+        """See `Many`."""
         _, op, timeout_s = items[0]
         return reducing.all_reduce_joint(self._bank, [each[0] for each in items], op, timeout_s)
 

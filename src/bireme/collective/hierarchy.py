@@ -100,6 +100,10 @@ class Hierarchy:
         self._flat_network: Network | None = None
         self.notes = notes
 
+    @property
+    def many(self) -> None:
+        """See `Exchange`."""
+
     def all_reduce(self, tensor: Tensor, op: Reduction, timeout_s: float) -> None:
         """See `Exchange`."""
         self._bank.elements(tensor.dtype, op)

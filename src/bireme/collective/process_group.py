@@ -15,44 +15,17 @@ from torch import Tensor
 from torch.distributed import ProcessGroup, ReduceOp
 
 from bireme.collective.bank.elements import Reduction
-from bireme.collective.exchange import Exchange, OneMachine
+from bireme.collective.exchange import Exchange
 from bireme.collective.flat import Flat, check_many, check_root, check_whole, split_rows, write_back
 from bireme.collective.network import Network
+from bireme.collective.reductions import reduction_of
 from bireme.collective.sparse import check_sparse, sum_sparse
 from bireme.collective.works import Joint, Lane, LaneWork
-from bireme.errors import ConfigError, StateError, UnsupportedError
+from bireme.errors import ConfigError, StateError
 
 _Base: Any = ProcessGroup
 
-__all__ = ("BiremeProcessGroup", "reduction_of")
-
-_OPS = {
-    ReduceOp.SUM: Reduction.SUM,
-    ReduceOp.AVG: Reduction.AVG,
-    ReduceOp.PRODUCT: Reduction.PRODUCT,
-    ReduceOp.MIN: Reduction.MIN,
-    ReduceOp.MAX: Reduction.MAX,
-    ReduceOp.BAND: Reduction.BAND,
-    ReduceOp.BOR: Reduction.BOR,
-    ReduceOp.BXOR: Reduction.BXOR,
-}
-
-
-def reduction_of(op: Any) -> Reduction:
-    """Return ``torch.distributed``'s operation as ours.
-
-    Raises:
-        UnsupportedError: We have none such.
-
-    Example:
-        >>> str(reduction_of(ReduceOp.SUM))
-        'sum'
-    """
-    kind = getattr(op, "op", op)
-    try:
-        return _OPS[kind]
-    except (KeyError, TypeError):
-        raise UnsupportedError(f"the backend bireme does not compute {kind}") from None
+__all__ = ("BiremeProcessGroup",)
 
 
 class BiremeProcessGroup(_Base):  # type: ignore[misc]
@@ -78,10 +51,11 @@ class BiremeProcessGroup(_Base):  # type: ignore[misc]
         self._exchange = exchange
         self._timeout_s = timeout.total_seconds()
         self._flat, self._messages = flat, list[Network]()
-        self._joint_bytes = exchange.joint_bytes if isinstance(exchange, OneMachine) else -1
+        many = exchange.many
+        self._joint_bytes = -1 if many is None else many.joint_bytes
         self._lane = Lane(
             lambda error: exchange.give_up(_reason(error)),
-            exchange.all_reduce_joint if isinstance(exchange, OneMachine) else None,
+            None if many is None else many.all_reduce_joint,
         )
         self._name = self._description = ""
         self._ending = weakref.finalize(
