@@ -4,6 +4,8 @@ A missing file fails. To change one on purpose: ``write_golden(name, text)`` in 
 look at the difference before you commit it.
 """
 
+import itertools
+import os
 from pathlib import Path
 
 from bireme.launch.hosts import Host, parse_hosts
@@ -28,6 +30,15 @@ def job(**options):
         "workdir": "/home/ann/my project",
     }
     return JobSpec(**{**defaults, **options})
+
+
+_numbers = itertools.count(1)
+
+
+def running_job(**options):
+    """As `job`, but one of its own: what is left of a job ends wherever it runs, also beside us."""
+    fields = {"secret": SECRET, "job": f"job-{os.getpid()}-{next(_numbers)}"}
+    return job(**{"node_fields": fields, **options})
 
 
 HOSTS = (

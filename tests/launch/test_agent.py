@@ -9,7 +9,7 @@ import sys
 import time
 
 import pytest
-from tests.launch.goldens import job
+from tests.launch.goldens import running_job
 from tests.launch.processes import wait_until_gone
 
 from bireme.launch.environment import Meeting
@@ -71,16 +71,19 @@ def talk():
 @contextlib.contextmanager
 def talking(*arguments):
     made = Talk(*arguments)
-    yield made
-    made.process.kill()
-    made.process.wait()
-    made.process.stdin.close()
-    made.process.stdout.close()
+    try:
+        yield made
+    finally:
+        made.process.kill()
+        made.process.wait()
+        made.process.stdin.close()
+        made.process.stdout.close()
 
 
 def begin(code=PID, **options):
     command = (sys.executable, "-S", "-c", code)
-    spec = job(command=command, num_workers=1, num_servers=0, server_env={}, workdir="", **options)
+    fields = {"num_workers": 1, "num_servers": 0, "server_env": {}, "workdir": ""}
+    spec = running_job(command=command, **fields, **options)
     plan = plan_on(spec, [THIS_MACHINE])
     return begin_for(plan, plan.hosts[0])
 

@@ -6,7 +6,7 @@ import socket
 import sys
 
 import pytest
-from tests.launch.goldens import job
+from tests.launch.goldens import running_job
 
 from bireme.errors import ConfigError
 from bireme.launch.environment import Meeting
@@ -48,7 +48,7 @@ def site_of():
                 "workdir": "",
                 "server_env": {},
             }
-            plan = plan_on(job(inherited=dict(os.environ), **{**fields, **options}), hosts)
+            plan = plan_on(running_job(inherited=dict(os.environ), **{**fields, **options}), hosts)
             begin = begin_for(plan, plan.hosts[index])
             site = LocalSite(begin, selector, Heard(), reached_at=reached_at)
             site.heard, site.selector = site._listener, selector
