@@ -44,7 +44,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("files", nargs="*", help="test files (default: those that can run)")
     parser.add_argument("-np", "--num-proc", type=int, default=2)
     parser.add_argument("--with-muon", action="store_true")
-    given = parser.parse_args(own.split())
+    given = parser.parse_intermixed_args(own.split())
     status = 0
     with tempfile.TemporaryDirectory() as folder:
         plugin = [] if given.with_muon else ["-p", "no_muon"]

@@ -27,6 +27,14 @@ def test_a_handle_is_a_number_that_is_good_once(hvd):
         hvd.poll(number)
 
 
+@pytest.mark.parametrize("kind", ["allreduce", "allreduce_", "allgather", "reducescatter"])
+def test_a_groups_handle_gives_a_tuple(hvd, kind):
+    start = f"grouped_{kind.rstrip('_')}_async" + "_" * kind.endswith("_")
+    results = hvd.synchronize(getattr(hvd, start)([torch.ones(2), torch.ones(3)]))
+    assert isinstance(results, tuple)
+    assert [len(each) for each in results] == [2, 3]
+
+
 def test_poll_says_what_the_engine_says(hvd):
     handle = Handle(1, "slow")
     number = CURRENT.number_of(handles.Pending(handle, bool, None))

@@ -5,6 +5,7 @@ import sys
 import traceback
 from pathlib import Path
 
+import pytest
 import torch
 
 import bireme.horovod.torch as hvd
@@ -21,6 +22,17 @@ class Checks:
         self._all.append(check)
         return check
 
+    def everywhere(self, check):
+        """Take in ``check(process_set, its ranks)``, for all ranks, and for each half of them."""
+
+        def of_all_and_of_halves():
+            check(hvd.global_process_set, list(range(hvd.size())))
+            with Half() as half:
+                check(half, list(half.ranks))
+
+        of_all_and_of_halves.__name__ = check.__name__
+        return self(of_all_and_of_halves)
+
     def run(self):
         """Run them, write ``<rank>.json`` into the folder that is named, and exit.
 
@@ -33,9 +45,22 @@ class Checks:
             try:
                 check()
                 hvd.barrier()
-            except Exception:
+            except (Exception, pytest.fail.Exception):
                 found[check.__name__] = traceback.format_exc()
                 break
         Path(sys.argv[1], f"{hvd.rank()}.json").write_text(json.dumps(found))
         hvd.shutdown()
         sys.exit(bool(found))
+
+
+class Half:
+    """This rank's process set: there is one of the even ranks and one of the odd ones."""
+
+    def __enter__(self):
+        size = hvd.size()
+        self._sets = [hvd.add_process_set(range(first, size, 2)) for first in range(2)]
+        return self._sets[hvd.rank() % 2]
+
+    def __exit__(self, *_):
+        for each in reversed(self._sets):
+            assert hvd.remove_process_set(each)

@@ -369,4 +369,4 @@ class _Finish:
 
     def __call__(self, results: list[Tensor]) -> Any:
         done = results if self._tensors is None else put_back(self._tensors, results)
-        return done if self._is_group else done[0]
+        return tuple(done) if self._is_group else done[0]

@@ -291,7 +291,7 @@ def _scatter(
         )
 
     kind = "grouped_reducescatter" if is_group else "reducescatter"
-    return submit(kind, name, process_set, start, list if is_group else _first, sent)
+    return submit(kind, name, process_set, start, tuple if is_group else _first, sent)
 
 
 def _rows(tensors: Sequence[Tensor]) -> list[int]:
