@@ -27,6 +27,30 @@ collect_ignore_glob = [
 ]
 
 
+class TimeIsUp(BaseException):
+    """A test took longer than it may.
+
+    Hypothesis takes ``pytest.fail`` for a falsified property, tries the example again, and tells
+    that the runs differ (FlakyStrategyDefinition). This goes through it.
+    """
+
+
+@pytest.hookimpl(wrapper=True, optionalhook=True)
+def pytest_timeout_set_timer():
+    is_set = yield
+    fail = signal.getsignal(signal.SIGALRM)
+
+    def tell(signum, frame):
+        try:
+            fail(signum, frame)
+        except pytest.fail.Exception as failure:
+            raise TimeIsUp(failure.msg) from None
+
+    if callable(fail):
+        signal.signal(signal.SIGALRM, tell)
+    return is_set
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     for item in items:

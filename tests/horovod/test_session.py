@@ -64,6 +64,17 @@ def test_unnamed_operations_are_counted_by_kind_and_set_and_anew_after_a_restart
     session.stop()
 
 
+def test_an_operation_that_is_refused_does_not_count():
+    session = Session(lambda: {})
+    names = []
+    for is_refused in (False, True, True, False):
+        names.append(session.name_of("allreduce", None, 0))
+        if is_refused:
+            session.uncount("allreduce", None, 0)
+            session.uncount("allreduce", "x", 0)
+    assert [name.rpartition(".")[2] for name in names] == ["0", "1", "1", "1"]
+
+
 def test_what_is_pending_is_forgotten_at_the_end():
     session = Session(lambda: {})
     session.start()

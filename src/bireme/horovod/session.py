@@ -157,6 +157,15 @@ class Session:
             return f"{kind}.{name}"
         return f"{kind}.noname.{next(self._unnamed[kind, process_set])}"
 
+    def uncount(self, kind: str, name: str | None, process_set: int) -> None:
+        """Take back the name that `name_of` gave last: the operation was refused.
+
+        The other ranks may have done nothing wrong, and go on to count without it.
+        """
+        if name is None:
+            counted = next(self._unnamed[kind, process_set])
+            self._unnamed[kind, process_set] = itertools.count(counted - 1)
+
     def count_anew(self) -> None:
         """Count unnamed operations from 0 again; all processes do at the same time."""
         self._unnamed.clear()

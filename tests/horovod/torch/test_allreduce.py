@@ -124,6 +124,12 @@ def test_sparse_tensors_give_a_function_to_call(hvd):
     assert torch.equal(result.to_dense(), torch.zeros(4, 2))
 
 
+@pytest.mark.parametrize("op", ["Min", "Max", "Product", "Adasum"])
+def test_sparse_tensors_have_sums_and_means_only(hvd, op):
+    with pytest.raises(ValueError, match="by Average or Sum, got"):
+        hvd.sparse_allreduce_async(torch.eye(2).to_sparse(1), "s", getattr(hvd, op))
+
+
 def test_a_sparse_tensor_is_no_dense_one(hvd):
     with pytest.raises(ValueError, match="sparse"):
         hvd.allreduce(torch.eye(2).to_sparse())

@@ -156,6 +156,15 @@ def what_one_rank_does_wrong_is_a_value_error_on_it_alone():
     refused(ValueError, lambda: hvd.broadcast(ones, size))
     refused(ValueError, lambda: hvd.broadcast(ones, -1))
     refused(ValueError, lambda: hvd.allreduce(ones, average=True, op=hvd.Sum))
+    # Calls without a name still go together, though rank 0 has made some that were refused.
+    if hvd.rank() == 0:
+        refused(ValueError, lambda: hvd.alltoall(torch.ones(size + 1)))
+        refused(ValueError, lambda: hvd.broadcast(ones, size))
+        refused(ValueError, lambda: hvd.allreduce(torch.tensor([True])))
+        refused(ValueError, lambda: hvd.allreduce(torch.tensor([[True]]).t()))
+        refused(ValueError, lambda: hvd.allreduce(ones, op=77))
+    assert len(hvd.alltoall(torch.ones(size))) == size
+    assert hvd.broadcast(ones, 0).tolist() == ones.tolist()
     assert hvd.allreduce(ones, op=hvd.Sum).tolist() == [size] * 4
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bireme.collective import Collectives, Handle
-from bireme.errors import CollectiveError
+from bireme.errors import CollectiveError, ConfigError
 from bireme.horovod.common.basics import HorovodBasics
 from bireme.horovod.common.exceptions import NotInitialized
 from bireme.horovod.common.process_sets import ProcessSet, global_process_set, id_of
@@ -226,7 +226,12 @@ def sparse_allreduce_async(
     Returns:
         A function without arguments that waits and returns the sum. Entries of one index from
         several processes stay apart until ``coalesce``.
+
+    Raises:
+        ConfigError: A ValueError: an argument is faulty, or the name is under way already.
     """
+    if op not in (HorovodBasics.Average, HorovodBasics.Sum):
+        raise ConfigError(f"sparse tensors are reduced by Average or Sum, got {as_op(op).name}")
     indices = tensor._indices().transpose(0, 1).contiguous()
     rows = allgather_async(indices, f"{name}.indices", process_set)
     entries = allgather_async(tensor._values().contiguous(), f"{name}.values", process_set)
@@ -307,17 +312,21 @@ def _start_one(
         return _start([tensor], name, op, scales, process_set, in_place=in_place)
     try:
         engine, set_id = CURRENT.engine, id_of(process_set)
+        reduce_op, sent = as_op(op), [tensor]
         whole = whole_name("allreduce", name, set_id)
-        sent = [tensor]
-        handle = engine.allreduce(
-            sent,
-            names=[whole],
-            op=as_op(op),
-            prescale=scales[0],
-            postscale=scales[1],
-            outs=sent if in_place else None,
-            process_set=set_id,
-        )
+        try:
+            handle = engine.allreduce(
+                sent,
+                names=[whole],
+                op=reduce_op,
+                prescale=scales[0],
+                postscale=scales[1],
+                outs=sent if in_place else None,
+                process_set=set_id,
+            )
+        except ConfigError:
+            CURRENT.uncount("allreduce", name, set_id)
+            raise
     except (NotInitialized, CollectiveError) as error:
         raise refusal(error) from error
     return CURRENT.number_of(Pending(handle, _first, sent))

@@ -66,7 +66,12 @@ def submit(
     try:
         engine = CURRENT.engine
         set_id = id_of(process_set)
-        handle = start(engine, whole_name(kind, name, set_id), set_id)
+        whole = whole_name(kind, name, set_id)
+        try:
+            handle = start(engine, whole, set_id)
+        except ConfigError:
+            CURRENT.uncount(kind, name, set_id)
+            raise
     except (NotInitialized, CollectiveError) as error:
         raise refusal(error) from error
     return CURRENT.number_of(Pending(handle, finish, inputs))
