@@ -6,19 +6,17 @@ polls them together.
 
 import contextlib
 import dataclasses
-import errno
 import itertools
 import logging
 import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 from bireme.errors import (
     AuthError,
-    BiremeError,
     ConfigError,
     PeerLost,
     RemoteProtocolError,
@@ -28,13 +26,12 @@ from bireme.transport.address import Address, parse_address
 from bireme.transport.arena import Arena, SharedBuffer
 from bireme.transport.auth import Credentials, Session
 from bireme.transport.base import Buffer, Express, Link, LinkEvent, Transport, TransportOptions
+from bireme.transport.doors import Attempt, Doors
 from bireme.transport.endpoints import (
-    Endpoint,
     bind,
     is_loopback,
     resolve,
     retune,
-    start_connecting,
 )
 from bireme.transport.forks import close_in_children
 from bireme.transport.greeting import Greeting
@@ -42,7 +39,6 @@ from bireme.transport.link import SocketLink
 from bireme.transport.loop import Loop
 from bireme.transport.orphans import Orphans
 from bireme.transport.pool import BufferPool, PooledBuffer
-from bireme.transport.refusals import RefusalLog
 from bireme.transport.shm import SharedLink
 from bireme.transport.streams import DescriptorStream
 
@@ -58,30 +54,6 @@ _CONFIRM_S = 0.25
 
 _TURN_S = 0.02
 """How long `connect` drives the loop, or waits for the thread that does, before it looks again."""
-
-
-_Listener = tuple[socket.socket, Callable[[], None]]
-"""A listening socket, and what removes its traces."""
-
-
-class _Attempt:
-    """A connection that this side opens, as seen by the thread that waits for it."""
-
-    def __init__(self) -> None:
-        self.done = threading.Event()
-        self.abandoned = False
-        self.link: SocketLink | None = None
-        self.error: Exception = PeerLost("it did not answer")
-
-    def succeed(self, link: SocketLink) -> None:
-        self.link = link
-        self.done.set()
-        if self.abandoned:
-            link.abort("nobody waits for it any more")
-
-    def fail(self, error: Exception) -> None:
-        self.error = error
-        self.done.set()
 
 
 class SocketTransport(Transport):
@@ -113,11 +85,9 @@ class SocketTransport(Transport):
         self.events: deque[LinkEvent] = deque()
         self.taking: Express | None = None
         self._links: set[SocketLink] = set()
-        self._greetings: dict[Greeting, _Attempt | None] = {}
-        self._listeners: list[_Listener] = []
         self._arena = Arena(self.options.shared_bytes)
-        self._refusals = RefusalLog()
         self._orphans = Orphans(self._loop, self._arena)
+        self._doors = Doors(self._loop, self._credentials, lambda: self.options, self._open)
         self._shares = False
         self._closed = False
         self.soon = self._loop.soon
@@ -130,9 +100,7 @@ class SocketTransport(Transport):
         parsed = self._parse(address)
         self._refuse_closed()
         listener, bound, clean = bind(parsed, loopback_only=self._is_loopback_only)
-        listener.setblocking(False)
-        self._listeners.append((listener, clean))
-        self.soon(partial(self._watch_listener, listener, bound))
+        self._doors.listen(listener, bound, clean)
         return str(bound)
 
     def adopt(self, listener: socket.socket) -> str:
@@ -152,9 +120,7 @@ class SocketTransport(Transport):
             )
         bound = Address("tcp", host, port)
         listener.set_inheritable(False)
-        listener.setblocking(False)
-        self._listeners.append((listener, lambda: None))
-        self.soon(partial(self._watch_listener, listener, bound))
+        self._doors.listen(listener, bound, lambda: None)
         return str(bound)
 
     def connect(self, address: str, timeout_s: float) -> Link:
@@ -178,9 +144,9 @@ class SocketTransport(Transport):
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         raise AssertionError("counting ended")
 
-    def _attempt(self, number: int, address: Address, remote: str, deadline_s: float) -> _Attempt:
+    def _attempt(self, number: int, address: Address, remote: str, deadline_s: float) -> Attempt:
         """Try to connect once, to each of a name's endpoints in turn."""
-        attempt = _Attempt()
+        attempt = Attempt()
         try:
             # Here and not in the polling thread: a name service may take its time.
             endpoints = resolve(address)
@@ -188,7 +154,7 @@ class SocketTransport(Transport):
             attempt.fail(PeerLost(f"{error}"))
             return attempt
         endpoint = endpoints[number % len(endpoints)]
-        self.soon(partial(self._begin, attempt, endpoint, address, remote, deadline_s))
+        self.soon(partial(self._doors.open, attempt, endpoint, address, remote, deadline_s))
         self._drive(attempt.done, deadline_s + _TURN_S)
         attempt.abandoned = not attempt.done.is_set()
         return attempt
@@ -248,12 +214,7 @@ class SocketTransport(Transport):
         self._closed = True
         self._loop.wake()
         with self._stepping:
-            for listener, clean in self._listeners:
-                self._loop.forget(listener)
-                listener.close()
-                clean()
-            for greeting in list(self._greetings):
-                self._end_greeting(greeting, PeerLost("the transport was closed"))
+            self._doors.close()
             for link in list(self._links):
                 link.close()
             self._linger()
@@ -280,14 +241,11 @@ class SocketTransport(Transport):
 
     def descriptors(self) -> Iterator[int]:
         """Yield every open descriptor; see `bireme.transport.forks`."""
-        for listener, _ in self._listeners:
-            yield listener.fileno()
+        yield from self._doors.descriptors()
         for link in list(self._links):
             yield link.stream.fileno()
             if isinstance(link.stream, DescriptorStream):
                 yield from link.stream.descriptors
-        for greeting in list(self._greetings):
-            yield greeting.fileno()
         yield from self._loop.descriptors()
         yield from self._orphans.descriptors()
 
@@ -306,111 +264,15 @@ class SocketTransport(Transport):
         self._links.discard(link)
         self._loop.forget(link.stream)
 
-    # The polling thread: accepting and connecting.
+    # What doors need of their owner.
 
-    def _watch_listener(self, listener: socket.socket, bound: Address) -> None:
-        if not self._closed:
-            self._loop.watch(listener, partial(self._accept, listener, bound), writing=False)
-
-    def _accept(self, listener: socket.socket, bound: Address, _r: bool, _w: bool) -> None:
-        while True:
-            try:
-                connection, peer = listener.accept()
-            except (BlockingIOError, ConnectionAbortedError, InterruptedError):
-                return
-            except OSError as error:
-                if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    raise
-                _log.warning("cannot accept connections at %s for now: %s", bound, error)
-                self._loop.forget(listener)
-                again = partial(self._watch_listener, listener, bound)
-                self._loop.limit(listener, time.monotonic() + _ACCEPT_PAUSE_S, again)
-                return
-            remote = f"tcp://{peer[0]}:{peer[1]}" if bound.scheme == "tcp" else str(bound)
-            self._make_room()
-            greeting = Greeting(
-                connection,
-                self._credentials,
-                client=False,
-                shared=bound.scheme == "shm+unix",
-                tls=self.options.tls_server if bound.scheme == "tcp" else None,
-                link_bytes_per_s=self.options.link_bytes_per_s,
-            )
-            deadline_s = time.monotonic() + self.options.handshake_timeout_s
-            self._greet(greeting, None, bound, remote, deadline_s)
-
-    def _make_room(self) -> None:
-        """Drop the oldest unproven connection when there are too many: real peers need no time."""
-        unproven = [greeting for greeting, attempt in self._greetings.items() if attempt is None]
-        if len(unproven) >= self.options.max_unproven:
-            self._end_greeting(unproven[0], PeerLost("too many unproven connections"))
-
-    def _begin(
-        self,
-        attempt: _Attempt,
-        endpoint: Endpoint,
-        address: Address,
-        remote: str,
-        deadline_s: float,
-    ) -> None:
-        if self._closed or attempt.abandoned:
-            attempt.fail(PeerLost("the transport was closed"))
-            return
-        try:
-            greeting = Greeting(
-                start_connecting(endpoint),
-                self._credentials,
-                client=True,
-                shared=address.scheme == "shm+unix",
-                tls=self.options.tls_client if address.scheme == "tcp" else None,
-                host=address.name,
-                link_bytes_per_s=self.options.link_bytes_per_s,
-            )
-        except (OSError, UnicodeError) as error:
-            attempt.fail(PeerLost(str(error)))
-            return
-        limit_s = min(deadline_s, time.monotonic() + self.options.handshake_timeout_s)
-        self._greet(greeting, attempt, address, remote, limit_s)
-
-    def _greet(
-        self,
-        greeting: Greeting,
-        attempt: _Attempt | None,
-        address: Address,
-        remote: str,
-        deadline_s: float,
-    ) -> None:
-        self._greetings[greeting] = attempt
-        advance = partial(self._advance, greeting, address, remote)
-        self._loop.watch(greeting, advance, writing=greeting.wants_writing)
-        left_s = deadline_s - time.monotonic()
-        late = PeerLost(f"no handshake within {left_s:.2g} s")
-        self._loop.limit(greeting, deadline_s, partial(self._end_greeting, greeting, late))
-
-    def _advance(
-        self, greeting: Greeting, address: Address, remote: str, _r: bool, _w: bool
-    ) -> None:
-        if greeting not in self._greetings:
-            return
-        try:
-            session = greeting.advance()
-        except (OSError, BiremeError) as error:
-            self._end_greeting(greeting, error)
-            return
-        if session is not None:
-            self._open(greeting, session, address, remote)
-        else:
-            advance = partial(self._advance, greeting, address, remote)
-            self._loop.watch(greeting, advance, writing=greeting.wants_writing)
-
-    def _open(self, greeting: Greeting, session: Session, address: Address, remote: str) -> None:
-        attempt = self._greetings.pop(greeting)
-        self._loop.forget(greeting)
-        link = self._link(greeting, session, address, remote, accepted=attempt is None)
+    def _open(
+        self, greeting: Greeting, session: Session, address: Address, remote: str, accepted: bool
+    ) -> SocketLink:
+        link = self._link(greeting, session, address, remote, accepted=accepted)
         self._links.add(link)
         link.opened()
-        if attempt is not None:
-            attempt.succeed(link)
+        return link
 
     def _link(
         self,
@@ -445,15 +307,6 @@ class SocketTransport(Transport):
             sealed=sealed,
             first=greeting.rest,
         )
-
-    def _end_greeting(self, greeting: Greeting, error: Exception) -> None:
-        attempt = self._greetings.pop(greeting, None)
-        self._loop.forget(greeting)
-        if attempt is None:
-            self._refusals.add(error)
-        greeting.abandon()
-        if attempt is not None:
-            attempt.fail(error)
 
     # Helpers of any thread.
 
