@@ -3,6 +3,7 @@ import json
 import pytest
 
 from bireme.horovod.common.basics import HorovodBasics
+from bireme.horovod.common.process_sets import ProcessSet
 
 QUESTIONS = [
     *("size", "local_size", "cross_size", "rank", "local_rank", "cross_rank"),
@@ -46,6 +47,9 @@ def test_what_is_built(hvd):
     ("arguments", "match"),
     [
         ({"process_sets": "static"}, "'dynamic', got 'static'"),
+        ({"process_sets": [[0]]}, r"a list of ProcessSet, got \[0\] in it"),
+        ({"process_sets": [ProcessSet([0]), ProcessSet([0])]}, r"the same ranks twice: \[0\]"),
+        ({"process_sets": [ProcessSet([0]), ProcessSet([1])]}, "ranks are integers >= 0 and < 1"),
         ({"comm": 3}, "not an MPI build"),
         ({"comm": [1]}, "rank 0 is not among"),
         ({"comm": [0, 0]}, "different integers"),
@@ -84,6 +88,14 @@ def test_the_environment_starts_a_timeline(hvd, tmp_path, monkeypatch):
     assert "allreduce.test_allreduce" in path.read_text()
     hvd.stop_timeline()
     hvd.stop_timeline()
+
+
+def test_a_timeline_that_cannot_be_written_leaves_no_job(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOROVOD_TIMELINE", str(tmp_path / "none" / "trace.json"))
+    basics = HorovodBasics()
+    with pytest.raises(OSError, match="cannot write"):
+        basics.init()
+    assert not basics.is_initialized()
 
 
 def test_a_timeline_may_be_started_at_any_time(hvd, tmp_path, monkeypatch):

@@ -1,13 +1,13 @@
 """Init, shutdown, and who am I: what ``horovod.common.basics`` answers."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 
 from bireme.collective import ReduceOp, Topology
 from bireme.errors import ConfigError
 from bireme.horovod.common.exceptions import NotInitialized
-from bireme.horovod.common.process_sets import ProcessSet, prepare
+from bireme.horovod.common.process_sets import ProcessSet, check_sets, prepare
 from bireme.horovod.session import CURRENT, Session
 
 __all__ = ("HorovodBasics",)
@@ -46,7 +46,11 @@ class HorovodBasics:
 
         Raises:
             ConfigError: A ValueError; the environment or an argument is wrong.
+            FileError: The timeline that the environment asks for cannot be written.
             HorovodInternalError: The other processes did not come.
+
+        Guarantees:
+            After an error this process is in no job.
         """
         if isinstance(process_sets, str) and process_sets.lower() != "dynamic":
             raise ConfigError(
@@ -54,10 +58,17 @@ class HorovodBasics:
             )
         if comm is not None and not isinstance(comm, Iterable):
             raise ConfigError(f"comm is a list of ranks; this is not an MPI build, got {comm!r}")
+        sets = check_sets(() if isinstance(process_sets, str) else process_sets or ())
         if not self._session.start(comm or None):
             return
-        prepare([] if process_sets is None or isinstance(process_sets, str) else process_sets)
-        env = self._session.env
+        try:
+            prepare(sets)
+            self._start_timeline_of(self._session.env)
+        except BaseException:
+            self._session.stop()
+            raise
+
+    def _start_timeline_of(self, env: Mapping[str, str]) -> None:
         timeline = env.get("HOROVOD_TIMELINE", "")
         if timeline and timeline.upper() != _DYNAMIC:
             self.start_timeline(timeline, env.get("HOROVOD_TIMELINE_MARK_CYCLES", "0") != "0")

@@ -9,6 +9,7 @@ from bireme.horovod.session import CURRENT
 __all__ = (
     "ProcessSet",
     "add_process_set",
+    "check_sets",
     "global_process_set",
     "id_of",
     "prepare",
@@ -130,11 +131,26 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     return CURRENT.engine.remove_process_set(number)
 
 
+def check_sets(process_sets: Iterable[ProcessSet]) -> list[ProcessSet]:
+    """Return the sets that ``hvd.init`` was given, before there is a job.
+
+    Raises:
+        ConfigError: Two of them have the same ranks, or some are no sets.
+    """
+    sets = list(process_sets)
+    for number, each in enumerate(sets):
+        if not isinstance(each, ProcessSet):
+            raise ConfigError(f"process_sets is a list of ProcessSet, got {each!r} in it")
+        if any(each.ranks == other.ranks for other in sets[:number]):
+            raise ConfigError(f"process_sets has the same ranks twice: {each.ranks}")
+    return sets
+
+
 def prepare(process_sets: Iterable[ProcessSet]) -> None:
     """Make the sets known that ``hvd.init`` was given; called by it.
 
     Raises:
-        ConfigError: Two of them have the same ranks.
+        ConfigError: They are no sets of this job.
     """
     global_process_set.ranks = list(_members(0))
     for process_set in process_sets:
