@@ -57,6 +57,45 @@ def test_two_ranks_of_a_lazy_group_talk_without_the_third():
     assert run(3, work, lazy=True, ranks=[0, 2]) == {0: [3.0, 3.0], 2: [3.0, 3.0]}
 
 
+class Work:
+    """An operation that is done after a number of looks, with or without an error."""
+
+    def __init__(self, looks, error=None):
+        self.looks, self.error = looks, error
+
+    def is_completed(self):
+        self.looks -= 1
+        return self.looks < 0
+
+    def wait(self, limit=None):
+        if limit is not None:
+            raise RuntimeError("Operation timed out!")
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.mark.parametrize("looks", range(6))
+def test_an_operation_that_ends_just_after_a_look_around_is_done(looks):
+    seen = []
+    Network(None, lambda: seen.append(1))._await(Work(looks))
+    assert len(seen) == looks // 2
+
+
+@pytest.mark.parametrize("looks", range(6))
+def test_an_operations_own_error_is_told(looks):
+    network = Network(None)
+    with pytest.raises(RuntimeError, match="reset by peer"):
+        network._await(Work(looks, RuntimeError("reset by peer")))
+
+
+def test_a_look_around_may_end_the_wait():
+    def ended():
+        raise EOFError
+
+    with pytest.raises(EOFError):
+        Network(None, ended)._await(Work(9))
+
+
 def test_what_is_not_computed():
     check_network(torch.complex64, Reduction.SUM)
     for dtype, op in ((torch.complex64, Reduction.PRODUCT), (torch.uint64, Reduction.MIN)):

@@ -6,6 +6,7 @@ Gloo does the network's work here, as the architecture has it. What it cannot ad
 
 import ctypes
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -160,11 +161,11 @@ class Network:
         """Wait for the end of an operation, or of the group, whichever is first."""
         self._under_way = work
         while not work.is_completed():
-            try:
+            # Its error, if it has one, is raised below: here one cannot be told from a wait's own
+            # end, after which the operation may be done before anybody has looked.
+            with suppress(RuntimeError):
                 work.wait(_LOOK_AROUND)
-            except RuntimeError:
-                if work.is_completed():
-                    raise
+            if not work.is_completed():
                 self._look_around()
         work.wait()
         self._under_way = None
