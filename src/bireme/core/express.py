@@ -12,8 +12,9 @@ from bireme.core.actions import Action, Complete, Deliver, Release
 from bireme.core.calls import PushCall
 from bireme.core.desk import Desk
 from bireme.core.groups import Group
+from bireme.core.outlet import Peer
 from bireme.core.requests import PushRequest
-from bireme.core.shelf import Peer, Shelf
+from bireme.core.shelf import Shelf
 from bireme.errors import BiremeError
 from bireme.wire.messages import Push, Value
 

@@ -13,8 +13,8 @@ from bireme.core.defects import describe_defect, refusal_of
 from bireme.core.events import ConnectFailed, Event, Linked, Lost, Received
 from bireme.core.express import ExpressShelf
 from bireme.core.member import Identity, Member
+from bireme.core.outlet import Peer
 from bireme.core.replies import Replies, fault_code
-from bireme.core.shelf import Peer
 from bireme.core.slots import Crew
 from bireme.core.values import SlotValues
 from bireme.errors import BiremeError, ConfigError, StateError

@@ -1,18 +1,17 @@
-"""A server's slots: takes in contributions, finishes rounds, answers pushes and pulls.
+"""A server's slots: takes in contributions, finishes rounds, and knows who waits for what.
 
 Owned by :class:`~bireme.core.server.ServerCore`, which knows who is at the other end of a link and
-hands the answers in ``replies`` out.
+hands the answers in ``replies`` out. What is answered is in :mod:`bireme.core.outlet`.
 """
-
-import msgspec
 
 from bireme.consistency.registry import new_ledger
 from bireme.core.actions import Hold, Release, Send
 from bireme.core.defects import describe_defect, refusal_of
 from bireme.core.groups import Group, Groups
+from bireme.core.outlet import WHOLE, Outlet, Peer
 from bireme.core.parked import Parked
 from bireme.core.replies import Replies
-from bireme.core.slots import Crew, PushWait, Slot
+from bireme.core.slots import Crew, Slot
 from bireme.core.values import SlotValues
 from bireme.errors import BiremeError, ConfigError, StateError
 from bireme.wire.messages import (
@@ -26,26 +25,12 @@ from bireme.wire.messages import (
     RoundEntry,
     Rounds,
     RoundsReply,
-    Rows,
     SlotRound,
-    Value,
 )
 
-__all__ = ("Peer", "Shelf")
+__all__ = ("Shelf",)
 
 _REPORTED_SLOTS = 20
-_WHOLE = -1
-
-
-class Peer(msgspec.Struct, frozen=True):
-    """The worker at the other end of a link."""
-
-    rank: int
-    incarnation: int
-    node: int
-    """Where its contributions belong in the canonical sum."""
-    span: tuple[int, int]
-    """Its shards: the first, and one after the last."""
 
 
 class Shelf:
@@ -61,6 +46,7 @@ class Shelf:
         self._values = values
         self._replies = replies
         self._peers = peers
+        self._outlet = Outlet(values, replies, peers)
         self._slots: dict[tuple[int, int], Slot] = {}
         self._groups = Groups(values, self._slots)
         self._parked = Parked()
@@ -73,7 +59,7 @@ class Shelf:
     def set_view(self, view: int, crew: Crew) -> None:
         """Take over a new view; rounds that only waited for ranks which are gone are finished."""
         self._groups.part_all()
-        self._view = view
+        self._view = self._outlet.view = view
         self._crew = crew
         for slot in self._slots.values():
             slot.ledger.follow(crew.awaited)
@@ -82,7 +68,7 @@ class Shelf:
                 if slot.ledger.ready(crew.awaited):
                     self._finish(slot)
             elif slot.pushes or slot.pulls:
-                self._hand_out(slot)
+                self._outlet.hand_out(slot)
 
     def push(self, link: int, peer: Peer, message: Push, payload: object, now_s: float) -> None:
         """Take in the contributions of a push that are new; answer those that are complete."""
@@ -179,11 +165,11 @@ class Shelf:
         where = (link, message.request)
         for slot, lead in self._groups.units(message):
             least = message.min_version + lead
-            wait = (peer.rank, least, None, _WHOLE, message.priority)
+            wait = (peer.rank, least, None, WHOLE, message.priority)
             if isinstance(slot, tuple):
                 self._parked.pull(slot, where, wait)
             elif slot.ledger.visible(peer.rank, least):
-                self._send_pulled(slot, where, message.priority)
+                self._outlet.send_value(slot, where, message.priority)
             else:
                 slot.pulls[where] = wait
 
@@ -194,7 +180,7 @@ class Shelf:
         if slot is not None and slot.group is not None:
             self._groups.part(slot.group)
         if slot is not None and slot.ledger.visible(peer.rank, message.min_version):
-            self._send_rows(slot, where, payload, message.num_ids)
+            self._outlet.send_rows(slot, where, payload, message.num_ids)
             return
         wait = (peer.rank, message.min_version, payload, message.num_ids, 0)
         known = self._parked.has_pull(key, where) if slot is None else where in slot.pulls
@@ -287,7 +273,7 @@ class Shelf:
             if ledger.ready(self._crew.awaited):
                 self._finish(slot)
         elif number < ledger.answered(rank):
-            self._answer(slot, rank, wait)
+            self._outlet.answer(slot, rank, wait)
         else:
             slot.pushes[rank] = wait
 
@@ -334,95 +320,7 @@ class Shelf:
             text = error if isinstance(error, BiremeError) else describe_defect(error)
             self.failure = f"the update of key {slot.key_id} failed: {text}"
             return
-        self._hand_out(slot)
-
-    def _hand_out(self, slot: Slot) -> None:
-        ledger = slot.ledger
-        if slot.pushes:
-            waiting, slot.pushes = slot.pushes, {}
-            shared = None
-            for rank, wait in waiting.items():
-                if wait[2] < ledger.answered(rank):
-                    if wait[3] and shared is None:
-                        shared = self._values.read(slot.cell)
-                    self._answer(slot, rank, wait, shared)
-                else:
-                    slot.pushes[rank] = wait
-        if slot.pulls:
-            self._answer_pulls(slot)
-
-    def _answer(
-        self,
-        slot: Slot,
-        rank: int,
-        wait: PushWait,
-        shared: tuple[object, int, str] | None = None,
-    ) -> None:
-        link, request, number, want_value, priority, is_alone = wait
-        if link not in self._peers:
-            return
-        if want_value and is_alone and slot.ledger.pools:
-            read = shared or self._values.read(slot.cell)
-            version, entries = slot.ledger.version, slot.entries_alone(*read[1:])
-            message = Value(request, self._view, version, entries)
-            self._replies.whole(link, message, read[0], priority)
-        elif want_value:
-            self._send_value(slot, (link, request), priority, shared)
-        elif isinstance(slot, Group):
-            self._replies.ack_all((link, request), self._view)
-        else:
-            self._replies.ack(link, request, slot.key_id, slot.index, number)
-
-    def _send_pulled(self, slot: Slot, where: tuple[int, int], priority: int) -> None:
-        try:
-            self._send_value(slot, where, priority)
-        except Exception as error:
-            self._replies.fault(*where, refusal_of(error))
-
-    def _send_value(
-        self,
-        slot: Slot,
-        where: tuple[int, int],
-        priority: int,
-        shared: tuple[object, int, str] | None = None,
-    ) -> None:
-        read = shared or self._values.read(slot.cell)
-        if isinstance(slot, Group):
-            version = slot.ledger.version
-            message = Value(where[1], self._view, version, slot.entries_alone(*read[1:]))
-            self._replies.whole(where[0], message, read[0], priority)
-            return
-        if not slot.ledger.pools:
-            self._values.seen(slot.cell, self._peers[where[0]].rank, slot.ledger.version)
-        name = (slot.key_id, slot.index)
-        self._replies.value(where, name, slot.ledger.version, read, self._view, priority)
-
-    def _answer_pulls(self, slot: Slot) -> None:
-        visible = slot.ledger.visible
-        for where, (rank, minimum, payload, num_ids, priority) in list(slot.pulls.items()):
-            if not visible(rank, minimum):
-                continue
-            del slot.pulls[where]
-            if where[0] not in self._peers:
-                pass
-            elif num_ids == _WHOLE:
-                self._send_pulled(slot, where, priority)
-            else:
-                self._send_rows(slot, where, payload, num_ids)
-            if num_ids > 0:
-                self._replies.add(Release(payload))
-
-    def _send_rows(self, slot: Slot, where: tuple[int, int], payload: object, num_ids: int) -> None:
-        link, request = where
-        try:
-            handle, size = self._values.read_rows(slot.cell, payload, num_ids)
-        except Exception as error:
-            self._replies.fault(link, request, refusal_of(error))
-            return
-        rows = Rows(
-            request, self._view, slot.key_id, slot.index, slot.ledger.version, num_ids, size
-        )
-        self._replies.add(Send(link, rows, (handle,)))
+        self._outlet.hand_out(slot)
 
     def _create(
         self, link: int, message: Init, entry: InitEntry, payload: object, offset: int
@@ -441,7 +339,7 @@ class Shelf:
         self._slots[key] = slot
         self._groups.slots_changed()
         pushes, slot.pulls = self._parked.take(key)
-        self._answer_pulls(slot)
+        self._outlet.answer_pulls(slot)
         for each in pushes:
             node = self._crew.tree.node(each.message.first_shard, each.message.end_shard)
             self._contribute(
