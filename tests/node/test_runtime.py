@@ -171,7 +171,7 @@ def test_what_is_no_message_ends_the_link_and_nothing_else(pair, head):
 
 
 def test_a_connection_that_cannot_be_made(monkeypatch):
-    monkeypatch.setattr("bireme.node.runtime._CONNECT_LIMIT_S", 0.05)
+    monkeypatch.setattr("bireme.node.connecting._CONNECT_LIMIT_S", 0.05)
     with InprocTransport(InprocHub()) as here:
         client = Side(here, act.Connect(SCHEDULER, ()))
         client.runtime.start()

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from bireme.core import actions as act
 from bireme.core import events as ev
 from bireme.core.calls import Call
-from bireme.errors import AuthError, BiremeError, PeerLost, RemoteProtocolError
+from bireme.errors import PeerLost, RemoteProtocolError
+from bireme.node.connecting import Connector
 from bireme.node.egress import Egress
 from bireme.node.express import Express
 from bireme.node.links import with_links
@@ -34,9 +35,6 @@ from bireme.transport.base import (
     ReceivedFrame,
     Transport,
 )
-from bireme.transport.choose import best_address
-from bireme.transport.machine import machine_token
-from bireme.types.nodes import NodeId
 from bireme.wire.header import crc_of
 from bireme.wire.messages import Message, Status
 from bireme.wire.probe import MOST_PING_BYTES
@@ -50,13 +48,10 @@ __all__ = ("Core", "Outcome", "Runtime")
 _log = logging.getLogger("bireme.node")
 
 _LONGEST_POLL_S = 1.0
-# The core asks again for as long as its own limit lasts; one attempt stays short.
-_CONNECT_LIMIT_S = 5.0
 _ASLEEP_S = 1.0
 _LOOK_S = 0.005
 """How often, at most, a node under way looks when its next deadline is; a busy one gets a hundred
 messages in that time, and no limit is finer."""
-_EXIT_REFUSED = 3
 _NOTHING = memoryview(bytes(MOST_PING_BYTES))
 
 
@@ -125,9 +120,7 @@ class Runtime:
         self.timeline: Timeline | None = None
         """Where to note when payloads leave and arrive."""
         self._transport = transport
-        self._scheduler = scheduler
         self._name = name
-        self._inproc_names = tuple(inproc_names)
         self._payload_crc = payload_crc
         self.lock = threading.RLock()
         self._codec = Codec()
@@ -137,6 +130,7 @@ class Runtime:
         self.inbox: collections.deque[tuple[ev.Event | act.EndJob, Link | None]] = (
             collections.deque()
         )
+        self._connector = Connector(transport, scheduler, name, inproc_names, self._report)
         self._next_link = 1
         self._lost_early: dict[int, str] = {}
         self._held: set[int] = set()
@@ -256,6 +250,10 @@ class Runtime:
     def _handle(self, event: ev.Event) -> None:
         self.perform(self._core.handle(event, time.monotonic()))
 
+    def _report(self, event: ev.Event | act.EndJob, link: Link | None) -> None:
+        self.inbox.append((event, link))
+        self._transport.wake()
+
     def _connected(self, event: ev.Event | act.EndJob, link: Link | None) -> None:
         if isinstance(event, act.EndJob):
             self.ended = self.ended or event
@@ -359,40 +357,7 @@ class Runtime:
             self.paced(action.bytes_per_s)
 
     def _connect(self, action: act.Connect) -> None:
-        addresses = action.addresses or (self._scheduler,)
-        number = self._new_link()
-        threading.Thread(
-            target=self._connect_to,
-            args=(action.node, number, addresses),
-            name=f"{self._name} connects to {action.node}",
-            daemon=True,
-        ).start()
-
-    def _connect_to(self, node: NodeId, number: int, addresses: Sequence[str]) -> None:
-        reasons = []
-        for address in self._reachable(node, addresses):
-            try:
-                link = self._transport.connect(address, _CONNECT_LIMIT_S)
-            except AuthError as error:
-                # Trying again cannot help, and waiting would hide it.
-                self.inbox.append((act.EndJob(_EXIT_REFUSED, str(error)), None))
-                self._transport.wake()
-                return
-            except BiremeError as error:
-                reasons.append(str(error))
-            else:
-                self.inbox.append((ev.Linked(number, node), link))
-                self._transport.wake()
-                return
-        self.inbox.append((ev.ConnectFailed(node, "; ".join(reasons)), None))
-        self._transport.wake()
-
-    def _reachable(self, node: NodeId, addresses: Sequence[str]) -> Sequence[str]:
-        best = addresses[0]
-        if len(addresses) > 1:
-            best = best_address(addresses, machine_token(), self._inproc_names)
-        _log.info("%s reaches %s by %s", self._name, node, best)
-        return (best,)
+        self._connector.begin(action.node, self._new_link(), action.addresses)
 
     def _relay(self, action: act.OpenRelay) -> None:
         if self.open_relay is not None:
