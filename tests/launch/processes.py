@@ -1,5 +1,6 @@
 """Whether processes are gone, asleep, or have left something, for tests that promise it."""
 
+import contextlib
 import os
 import re
 import time
@@ -34,6 +35,16 @@ def shared_memory(numbers=()):
     """Return what is in ``/dev/shm`` that is named after the library, or after these processes."""
     which = "|".join(["bireme", *(rf"(?<![^\W_]){pid}(?![^\W_])" for pid in numbers)])
     return {name for name in os.listdir("/dev/shm") if re.search(which, name)}
+
+
+def names_in_shared_memory(pid):
+    """Return the files of ``/dev/shm`` that a living process has open or mapped."""
+    folder = Path(f"/proc/{pid}")
+    held = {line.split(maxsplit=5)[-1] for line in (folder / "maps").read_text().splitlines()}
+    for file in (folder / "fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            held.add(os.readlink(file))
+    return {Path(each).name for each in held if each.startswith("/dev/shm/")}
 
 
 def wait_until_gone(numbers, limit_s=30):

@@ -161,3 +161,75 @@ def test_what_goes_at_once_arrives_like_all_else(ends) -> None:
     (arrived,) = server.poll(LIMIT_S)
     assert (arrived.frame.head, len(arrived.frame.payload)) == (head, 40_000)
     arrived.frame.release()
+
+
+LARGE = 1 << 20
+
+
+def receive_a_part(server, link, head, payload):
+    """Have the server begin to receive a payload; return the end of its link."""
+    accepted = next(iter(server._links))
+    assert link.stream.send([head, payload]) == len(head) + len(payload)
+    while accepted._reader.num_bytes < len(head) + len(payload):
+        assert server.poll(0.01) == []
+    return accepted
+
+
+def next_event(server, client):
+    """Return the only event that comes next, while the client goes on sending."""
+    events = server.poll(0.01)
+    while not events:
+        client.poll(0)
+        events = server.poll(0.01)
+    (event,) = events
+    return event
+
+
+def test_the_memory_of_a_payload_that_is_cut_off_goes_back_to_the_pool_once(ends) -> None:
+    server, client, link = ends
+    accepted = receive_a_part(server, link, write_header(7, b"", LARGE), bytes(50_000))
+    memory = accepted._pooled.obj
+    assert server.pool.idle_bytes == 0
+    link.abort("cut")
+    assert "middle of a frame" in next_event(server, client).reason
+    accepted.finish("a second time")
+    assert server.pool.idle_bytes == LARGE
+    assert server.pool.take(LARGE).obj is memory
+
+
+def test_the_memory_of_a_damaged_payload_goes_back_to_the_pool(ends) -> None:
+    server, client, link = ends
+    link.send(Frame(write_header(7, b"", LARGE, payload_crc=1), [bytes(LARGE)]))
+    assert "checksum" in next_event(server, client).reason
+    assert server.pool.idle_bytes == LARGE
+
+
+def test_the_memory_of_a_payload_behind_a_goodbye_goes_back_to_the_pool(ends) -> None:
+    server, client, link = ends
+    (accepted,) = server._links
+    accepted._goodbye = True
+    link.send(Frame(write_header(7, b"", LARGE), [bytes(LARGE)]))
+    assert "behind its goodbye" in next_event(server, client).reason
+    assert server.pool.idle_bytes == LARGE
+
+
+def test_a_payload_that_was_handed_over_keeps_its_memory_when_its_link_ends(ends) -> None:
+    server, client, link = ends
+    link.send(Frame(write_header(7, b"", LARGE), [b"kept" * (LARGE // 4)]))
+    arrived = next_event(server, client)
+    link.abort("cut")
+    assert isinstance(next_event(server, client), Closed)
+    assert server.pool.idle_bytes == 0
+    assert bytes(arrived.frame.payload) == b"kept" * (LARGE // 4)
+    arrived.frame.release()
+    assert server.pool.idle_bytes == LARGE
+
+
+def test_memory_that_a_sink_named_is_not_the_pools(ends) -> None:
+    server, client, link = ends
+    target = memoryview(bytearray(LARGE))
+    server.sink = lambda link, head, size: target
+    receive_a_part(server, link, write_header(7, b"", LARGE), bytes(50_000))
+    link.abort("cut")
+    assert isinstance(next_event(server, client), Closed)
+    assert server.pool.idle_bytes == 0

@@ -4,11 +4,14 @@ import os
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from tests.launch.processes import names_in_shared_memory
 
 from bireme.transport.base import Arrived, Closed, Frame, Link, LinkEvent, TransportOptions
 from bireme.transport.framing import TransportKind, transport_head
@@ -156,7 +159,6 @@ while True:
 
 @pytest.mark.timeout(180)
 def test_memory_that_a_killed_reader_held_comes_back() -> None:
-    before = set(os.listdir("/dev/shm"))
     server = Side()
     address = server.transport.listen("shm+unix://")
     command = [sys.executable, "-c", CHILD, address]
@@ -168,11 +170,17 @@ def test_memory_that_a_killed_reader_held_comes_back() -> None:
         while int(child.stdout.readline()) < 5:
             pass
         assert server.transport._arena.used_bytes == 4 * MIB
+        names = names_in_shared_memory(os.getpid()) | names_in_shared_memory(child.pid)
         child.kill()
         server.until(lambda: bool(server.closed()))
     server.until(lambda: server.transport._arena.used_bytes == 0)
     server.transport.close()
-    assert set(os.listdir("/dev/shm")) == before
+    assert names.isdisjoint(os.listdir("/dev/shm"))
+
+
+def test_names_in_shared_memory_would_be_seen() -> None:
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
+        assert Path(file.name).name in names_in_shared_memory(os.getpid())
 
 
 SHARED = struct.Struct("<QIBQQ")
