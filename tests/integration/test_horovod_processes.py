@@ -81,6 +81,18 @@ def test_a_rank_that_waits_is_interrupted_at_once(ranks):
     assert (lines, status) == (["KeyboardInterrupt", "done"], 0), err
 
 
+def test_a_rank_that_was_interrupted_may_wait_again(ranks):
+    waiting, late = ranks("waits_again")
+    assert waiting.stdout.readline() == late.stdout.readline() == "running\n"
+    wait_until_asleep(waiting.pid)
+    waiting.send_signal(signal.SIGINT)
+    assert waiting.stdout.readline() == "KeyboardInterrupt\n"
+    late.send_signal(signal.SIGUSR1)
+    for process in (late, waiting):
+        lines, status, err = ended(process)
+        assert (lines, status) == (["done"], 0), err
+
+
 def test_a_rank_that_waits_for_others_to_start_is_interrupted_at_once(ranks):
     waiting, _ = ranks("waits_for_a_start")
     assert waiting.stdout.readline() == "running\n"

@@ -44,6 +44,23 @@ def test_poll_says_what_the_engine_says(hvd):
     assert hvd.synchronize(number)
 
 
+def test_a_wait_that_is_interrupted_may_be_repeated(hvd):
+    waits = []
+
+    def drive(handle, _timeout_s):
+        waits.append(1)
+        if len(waits) == 1:
+            raise KeyboardInterrupt
+        handle.finish("result")
+
+    number = CURRENT.number_of(handles.Pending(Handle(1, "slow", drive), str.upper, None))
+    with pytest.raises(KeyboardInterrupt):
+        hvd.synchronize(number)
+    assert not hvd.poll(number)
+    assert hvd.synchronize(number) == "RESULT"
+    assert hvd.synchronize(number) is None
+
+
 def test_an_error_of_the_engine_becomes_horovods(hvd):
     handle = Handle(1, "lost")
     number = CURRENT.number_of(handles.Pending(handle, bool, None))

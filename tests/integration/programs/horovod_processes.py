@@ -114,6 +114,24 @@ def hears():
     works()
 
 
+def waits_again():
+    """Rank 0 is interrupted while it waits for a rank that is late, and then waits again."""
+    seen, total = [], None
+    signal.signal(signal.SIGUSR1, lambda *_: seen.append(1))
+    works()
+    say("running")
+    while hvd.rank() == 1 and not seen:
+        time.sleep(0.01)
+    number = hvd.allreduce_async(torch.ones(1000), name="late", op=hvd.Sum)
+    while total is None:
+        try:
+            total = hvd.synchronize(number)
+        except KeyboardInterrupt:
+            say("KeyboardInterrupt")
+    assert total[0] == total[-1] == hvd.size()
+    works()
+
+
 def waits_for_a_start():
     """Rank 0 waits in ``init`` for a rank that does not start."""
     if os.environ["RANK"] == "1":

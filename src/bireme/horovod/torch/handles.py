@@ -169,14 +169,20 @@ def synchronize(handle: int) -> Any:
 
     Raises:
         HorovodInternalError: The operation failed, on every process that takes part.
+
+    Guarantees:
+        After Ctrl-C, or a signal handler that raises, it may be waited for again.
     """
-    pending = CURRENT.pending.pop(handle, None)
+    pending = CURRENT.pending.get(handle)
     if pending is None:
         return None
     try:
-        return pending.finish(pending.handle.wait())
+        result = pending.finish(pending.handle.wait())
     except BiremeError as error:
+        CURRENT.pending.pop(handle, None)
         raise refusal(error) from error
+    CURRENT.pending.pop(handle, None)
+    return result
 
 
 @untraced
