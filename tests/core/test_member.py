@@ -61,6 +61,24 @@ def test_a_job_that_does_not_start_ends(member):
     assert "did not take this worker in" in member.ended.text
 
 
+def test_the_limit_of_the_start_says_why_the_scheduler_was_not_reached():
+    member = Member(identity(Role.WORKER, 0))
+    member.start(0.0)
+    member.connect_failed("no node of a job", 59.9)
+    member.tick(60.0)
+    assert member.ended.text.endswith("the scheduler cannot be reached: no node of a job")
+
+
+def test_once_taken_in_it_leaves_the_limit_of_the_start_to_the_scheduler(member):
+    member.received(Joined(worker(0), 3, 0.25, 5.0), 50.0)
+    member.tick(60.0)
+    assert member.ended is None
+    # But not for ever.
+    assert member.next_deadline_s() <= 110.0
+    member.tick(110.0)
+    assert "the scheduler still waits for other nodes" in member.ended.text
+
+
 def test_a_start_before_joined_waits_to_be_repeated(member):
     member.received(start(2, 1), 0.0)
     assert member.view == 0

@@ -110,16 +110,19 @@ def test_everything_that_is_missing_is_named_at_once():
     [
         ({"rank": 2}, "must be < 2, the number of workers; got 2"),
         ({"role": Role.SERVER, "rank": 1}, "must be < 1, the number of servers"),
-        ({"local_rank": 1}, r"local_rank must be < local_size \(1\), got 1"),
+        ({"local_rank": 1}, r"\(BIREME_LOCAL_RANK\) must be < local_size \(.*, 1\), got 1"),
         ({"scheduler_port": 0}, "scheduler_port must be >= 1 and <= 65535, got 0"),
-        ({"scheduler_host": ""}, "scheduler_host must name a host"),
+        ({"scheduler_host": ""}, r"scheduler_host \(BIREME_SCHEDULER_HOST\) must name a host"),
         ({"num_workers": 0}, "num_workers must be >= 1"),
         ({"secret": ""}, "the job has no secret: set BIREME_SECRET"),
         ({"secret": "short"}, "at least 16 characters, got 5"),
         ({"security": Security.TLS, "tls_cert": "c"}, "security=tls needs"),
         ({"bind": "0.0.0.0", "security": Security.OFF}, "listens on one address, not on all"),
         ({"bind": "::", "security": Security.OFF}, "listens on one address, not on all"),
-        ({"log_level": "loud"}, "log_level must be debug, info, warning or error, got 'loud'"),
+        (
+            {"log_level": "loud"},
+            r"\(BIREME_LOG\) must be debug, info, warning or error, got 'loud'",
+        ),
     ],
 )
 def test_what_is_refused(fields, words):

@@ -100,7 +100,10 @@ class Member:
         self.ended: EndJob | None = None
         self.prober = Prober()
         """Whom events go to that it says concern it."""
-        self._began_s = 0.0
+        self._start_by_s = 0.0
+        """Limit for the job to start. Once taken in, a node leaves it to the scheduler, which knows
+        who is missing and whose limit has begun before, and keeps one of its own behind that."""
+        self._unreachable = ""
         self._heard_s = 0.0
         self._reconnect_by_s: float | None = None
         self._retry_at_s: float | None = None
@@ -139,7 +142,8 @@ class Member:
 
     def start(self, now_s: float) -> list[Action]:
         """Begin to look for the scheduler."""
-        self._began_s = self._heard_s = now_s
+        self._heard_s = now_s
+        self._start_by_s = now_s + self.identity.start_timeout_s
         return [Connect(SCHEDULER, ())]
 
     def linked(self, link: int, now_s: float) -> list[Action]:
@@ -154,9 +158,8 @@ class Member:
         """Try again later, or give up."""
         if self.leaving:
             return self._end(0, "the job is over")
-        limit_s = self._reconnect_by_s
-        if self.node is None:
-            limit_s = self._began_s + self.identity.start_timeout_s
+        self._unreachable = f": {reason}"
+        limit_s = self._start_by_s if self.node is None else self._reconnect_by_s
         if limit_s is not None and now_s >= limit_s:
             return self._end(1, f"{self._scheduler()} cannot be reached: {reason}")
         self._retry_at_s = now_s + RETRY_S
@@ -196,7 +199,7 @@ class Member:
             if self.leaving:
                 return self._end(0, "the job is over")
             return self._end(1, f"{self._scheduler()} is gone, and did not come back")
-        if self.started is None and now_s >= self._began_s + self.identity.start_timeout_s:
+        if self.started is None and now_s >= self._start_by_s:
             return self._end(1, self._start_limit())
         # A link that is down has a limit of its own, and its silence says nothing.
         if self._hears and now_s >= self._heard_s + self._silence_s:
@@ -222,7 +225,7 @@ class Member:
             return None
         due_s = self._beat_at_s
         if self.started is None:
-            due_s = _earlier(due_s, self._began_s + self.identity.start_timeout_s)
+            due_s = _earlier(due_s, self._start_by_s)
             due_s = _earlier(due_s, self.prober.due_s)
         elif self.link is not None:
             due_s = _earlier(due_s, self._heard_s + self._silence_s)
@@ -262,6 +265,7 @@ class Member:
         self.incarnation = message.incarnation
         self._beat_interval_s = message.heartbeat_interval_s
         self._silence_s = message.heartbeat_timeout_s
+        self._start_by_s = self._heard_s + self.identity.start_timeout_s
         return [Log("info", f"joined as {message.node}, incarnation {message.incarnation}")]
 
     def _refused(self, message: Refused) -> list[Action]:
@@ -319,7 +323,7 @@ class Member:
     def _start_limit(self) -> str:
         limit = f"the job did not start within {self.identity.start_timeout_s:g} s"
         if self.link is None:
-            return f"{limit}: the scheduler cannot be reached"
+            return f"{limit}: the scheduler cannot be reached{self._unreachable}"
         if self.node is None:
             return f"{limit}: the scheduler did not take this {self.identity.role} in"
         return f"{limit}: the scheduler still waits for other nodes"

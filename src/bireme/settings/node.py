@@ -110,10 +110,11 @@ class NodeSettings:
         self._check_rank()
         self._check_secret()
         if not self.scheduler_host:
-            raise ConfigError("scheduler_host must name a host, got ''")
+            raise ConfigError("scheduler_host (BIREME_SCHEDULER_HOST) must name a host, got ''")
         if self.log_level not in ("debug", "info", "warning", "error"):
             raise ConfigError(
-                f"log_level must be debug, info, warning or error, got {self.log_level!r}"
+                "log_level (BIREME_LOG) must be debug, info, warning or error, got "
+                f"{self.log_level!r}"
             )
 
     def _check_rank(self) -> None:
@@ -129,7 +130,8 @@ class NodeSettings:
             )
         if self.local_rank >= self.local_size:
             raise ConfigError(
-                f"local_rank must be < local_size ({self.local_size}), got {self.local_rank}"
+                "local_rank (BIREME_LOCAL_RANK) must be < local_size "
+                f"(BIREME_LOCAL_SIZE, {self.local_size}), got {self.local_rank}"
             )
 
     def _check_secret(self) -> None:
@@ -147,7 +149,8 @@ class NodeSettings:
             )
         if self.secret and len(self.secret) < LEAST_SECRET:
             raise ConfigError(
-                f"secret must have at least {LEAST_SECRET} characters, got {len(self.secret)}"
+                f"secret (BIREME_SECRET) must have at least {LEAST_SECRET} characters, got "
+                f"{len(self.secret)}"
             )
         if self.security is Security.TLS and not (self.tls_cert and self.tls_key and self.tls_ca):
             raise ConfigError(
