@@ -1,7 +1,13 @@
+import os
+import signal
+import subprocess
+import sys
 import threading
+import time
 
 import pytest
 
+from bireme.node.interrupts import Shield
 from bireme.node.pump import Pump
 
 
@@ -166,3 +172,104 @@ def test_without_a_keeper_callers_go_on(loop, pump):
     done = []
     loop.put(lambda: done.append(1))
     pump.until(lambda: bool(done))
+
+
+@pytest.fixture
+def shield():
+    shield = Shield()
+    shield.raise_up()
+    yield shield
+    shield.lower()
+
+
+def test_a_handler_of_ctrl_c_may_wait_in_the_middle_of_a_turn(loop):
+    saved, before = [], signal.getsignal(signal.SIGINT)
+
+    def save(_signum, _frame):
+        loop.put(lambda: saved.append("all"))
+        pump.until(lambda: bool(saved))
+
+    signal.signal(signal.SIGINT, save)
+    shield = Shield()
+    shield.raise_up()
+    try:
+        pump = Pump(loop.step, loop.wake, "never started", shield)
+        done = []
+        loop.put(lambda: os.kill(os.getpid(), signal.SIGINT))
+        loop.put(lambda: done.append(1))
+        pump.until(lambda: bool(saved and done))
+    finally:
+        shield.lower()
+        signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_reaches_a_caller_that_waits_for_another_thread(loop, shield):
+    pump = Pump(loop.step, loop.wake, "never started", shield)
+    over = []
+    other = threading.Thread(target=pump.until, args=(lambda: bool(over),))
+    other.start()
+    deadline_s = time.monotonic() + 10
+    while not loop.inside:
+        assert time.monotonic() < deadline_s
+
+    def press() -> None:
+        while not pump._waiting:
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=press).start()
+    with pytest.raises(KeyboardInterrupt):
+        pump.until(lambda: False)
+    loop.put(lambda: over.append(1))
+    other.join(10)
+    assert not other.is_alive()
+
+
+STORM = """
+import signal, sys
+from bireme.node.interrupts import Shield
+from bireme.node.pump import Pump
+
+is_armed = False
+
+def interrupt(*_):
+    global is_armed
+    if is_armed:
+        is_armed = False
+        raise KeyboardInterrupt
+
+signal.signal(signal.SIGINT, interrupt)
+shield = Shield()
+shield.raise_up()
+made = []
+pump = Pump(lambda: made.append(1), lambda: None, "keeper", shield)
+pump.start()
+sys.stdout.write("ready\\n")
+sys.stdout.flush()
+num_interrupts = 0
+while num_interrupts < 1000:
+    target = len(made) + 1
+    try:
+        is_armed = True
+        pump.background(1)
+        pump.background(-1)
+        pump.until(lambda: len(made) >= target)
+        is_armed = False
+    except KeyboardInterrupt:
+        num_interrupts += 1
+pump.until(lambda: len(made) >= target)
+pump.stop()
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+"""
+
+
+def test_whenever_ctrl_c_comes_the_next_call_goes_on():
+    with subprocess.Popen([sys.executable, "-c", STORM], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        deadline_s = time.monotonic() + 40
+        while process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            if time.monotonic() > deadline_s:
+                process.kill()
+        assert process.returncode == 0

@@ -1,8 +1,10 @@
-"""Keeps Ctrl-C from tearing a step of a node's loop apart.
+"""Keeps Ctrl-C from tearing a step of a node's loop apart, or a turn at driving it.
 
-Python raises ``KeyboardInterrupt`` between any two instructions of the main thread. In the middle
-of a step that would lose a message for good, and a script that catches it, to save what it has,
-would wait for an answer that never comes. Called by ``node.worker``.
+Python raises ``KeyboardInterrupt`` between almost any two instructions of the main thread. In the
+middle of a step that would lose a message for good, and a script that catches it, to save what it
+has, would wait for an answer that never comes. Where a thread takes a turn or gives it back, the
+turn would stay taken, or a lock locked, and every later call would wait for ever. Called by
+``node.worker`` and ``node.pump``.
 """
 
 import signal
@@ -14,6 +16,8 @@ __all__ = ("Shield",)
 
 class Shield:
     """Holds SIGINT back while the main thread is inside of it, and lets it through at the end.
+
+    A thread that stays inside for long lets it through every now and then.
 
     Example:
         >>> shield = Shield()
@@ -58,6 +62,12 @@ class Shield:
             if self._pending is not None and not self._depth:
                 signum, self._pending = self._pending, None
                 self._pass_on(signum, None)
+
+    def let_through(self) -> None:
+        """Raise what was held back, from inside, at a place where nothing is half done."""
+        if self._pending is not None and threading.get_ident() == self._thread:
+            signum, self._pending = self._pending, None
+            self._pass_on(signum, None)
 
     def _caught(self, signum: int, frame: FrameType | None) -> None:
         if self._depth:

@@ -8,12 +8,16 @@ calls are under way for which nobody waits yet.
 
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+
+from bireme.node.interrupts import Shield
 
 __all__ = ("Pump",)
 
 _GRACE_S = 0.005
 """How long the keeper leaves the loop to the next caller; far below a heartbeat's interval."""
+
+_LOOK_S = 0.2
+"""How often a caller that waits for another thread's turn looks whether Ctrl-C was pressed."""
 
 
 class Pump:
@@ -23,7 +27,7 @@ class Pump:
         step: Waits for the next event and handles it; returns soon after ``wake``.
         wake: Makes the ``step`` under way return; callable from any thread.
         name: Name of the keeper's thread.
-        shield: What a caller's step is taken in: it keeps signals out.
+        shield: Keeps signals out of steps, and of the taking and giving of turns.
         grace_s: How long the keeper leaves the loop to the next caller.
 
     Guarantees:
@@ -37,12 +41,12 @@ class Pump:
         step: Callable[[], None],
         wake: Callable[[], None],
         name: str,
-        shield: AbstractContextManager[None] | None = None,
+        shield: Shield | None = None,
         grace_s: float = _GRACE_S,
     ) -> None:
         self._step = step
         self._grace_s = grace_s
-        self._shield = shield or nullcontext()
+        self._shield = shield or Shield()
         self._wake = wake
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -61,9 +65,10 @@ class Pump:
 
     def stop(self) -> None:
         """End the keeper; callers that wait go on driving by themselves."""
-        self._stopping.set()
-        self._nudged.set()
-        self._wake()
+        with self._shield:
+            self._stopping.set()
+            self._nudged.set()
+            self._wake()
         if self._keeper.is_alive() and self._keeper is not threading.current_thread():
             self._keeper.join()
 
@@ -73,17 +78,24 @@ class Pump:
         ``done`` must come to hold through a ``step``; limits are the loop's own matter: every call
         that a caller waits for ends within its limit, so the driver, and with it the others, go on.
         """
-        if self._take_free() or self._take(done):
-            try:
-                while not done():
-                    with self._shield:
-                        self._step()
-            finally:
-                self._give()
+        with self._shield:
+            if self._driver == threading.get_ident():
+                # A handler of signals that was let through in this thread's own turn.
+                self._drive(done)
+            elif self._take_free() or self._take(done):
+                try:
+                    self._drive(done)
+                finally:
+                    self._give()
+
+    def _drive(self, done: Callable[[], bool]) -> None:
+        while not done():
+            self._step()
+            self._shield.let_through()
 
     def background(self, change: int) -> None:
         """Note that there are more, or fewer, calls under way for which nobody waits yet."""
-        with self._changed:
+        with self._shield, self._changed:
             self._background += change
             if self._driver is None:
                 self._nudge()
@@ -98,22 +110,25 @@ class Pump:
 
     def _take(self, done: Callable[[], bool]) -> bool:
         """Become the driver (true), or return because ``done()`` holds (false)."""
-        with self._changed:
-            self._waiting += 1
-            try:
-                if self._driver == self._keeper.ident and self._driver is not None:
-                    self._wake()
-                while self._driver is not None and not done():
-                    self._changed.wait()
-                self._raise_broken()
-                if done():
-                    return False
-                self._driver = threading.get_ident()
-                return True
-            finally:
-                self._waiting -= 1
-                if self._driver is None:
-                    self._nudge()
+        while True:
+            with self._changed:
+                self._waiting += 1
+                try:
+                    if self._driver == self._keeper.ident and self._driver is not None:
+                        self._wake()
+                    if self._driver is not None and not done():
+                        self._changed.wait(_LOOK_S)
+                    self._raise_broken()
+                    if done():
+                        return False
+                    if self._driver is None:
+                        self._driver = threading.get_ident()
+                        return True
+                finally:
+                    self._waiting -= 1
+                    if self._driver is None:
+                        self._nudge()
+            self._shield.let_through()
 
     def _give(self) -> None:
         with self._lock:

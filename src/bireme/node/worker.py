@@ -201,20 +201,21 @@ class WorkerClient:
         error to :meth:`finish`.
         """
         self._raise_if_ended()
-        self._pump.background(1)
-        try:
-            ticket = self._begin(
-                lambda n: _exchange(n, items, timeout_s, weight, mean, priority, bunches),
-                places,
-                on_done=partial(self._pump.background, -1),
-            )
-        except BaseException:
-            self._pump.background(-1)
-            raise
-        with self._pushing:
-            self._background = [each for each in self._background if not each.done]
-            self._background.append(ticket)
-        return ticket
+        with self._shield:
+            self._pump.background(1)
+            try:
+                ticket = self._begin(
+                    lambda n: _exchange(n, items, timeout_s, weight, mean, priority, bunches),
+                    places,
+                    on_done=partial(self._pump.background, -1),
+                )
+            except BaseException:
+                self._pump.background(-1)
+                raise
+            with self._pushing:
+                self._background = [each for each in self._background if not each.done]
+                self._background.append(ticket)
+            return ticket
 
     def finish(self, ticket: Ticket) -> None:
         """Wait for what a ``begin_`` method began, and raise its error."""
