@@ -74,6 +74,15 @@ def test_average_is_the_older_word(hvd):
         hvd.allreduce(torch.ones(1), average=True, op=hvd.Sum)
 
 
+@pytest.mark.parametrize("name", ["", "_", "_async", "_async_"])
+@pytest.mark.parametrize("is_group", [False, True])
+def test_the_older_word_is_told_of_at_the_scripts_own_line(hvd, name, is_group):
+    operation = getattr(hvd, f"{'grouped_' * is_group}allreduce{name}")
+    with pytest.warns(DeprecationWarning, match="replaced with `op`") as found:
+        operation([torch.ones(1)] if is_group else torch.ones(1), average=False)
+    assert [each.filename for each in found] == [__file__]
+
+
 @pytest.mark.parametrize("compression", ["none", "fp16", "bf16"])
 def test_compression(hvd, compression):
     tensor = torch.tensor([1.0, 0.5], requires_grad=True)

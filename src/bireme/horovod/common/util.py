@@ -3,6 +3,7 @@
 import functools
 import importlib
 import itertools
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -127,7 +128,7 @@ def get_average_backwards_compatibility_fun(
         warnings.warn(
             "Parameter `average` has been replaced with `op`: hvd.Average or hvd.Sum",
             DeprecationWarning,
-            stacklevel=3,
+            stacklevel=_level_of_script(),
         )
         return reduce_ops.Average if average else reduce_ops.Sum
 
@@ -158,6 +159,17 @@ def is_iterable(x: object) -> bool:
     except TypeError:
         return False
     return True
+
+
+def _level_of_script() -> int:
+    """Return how far above the caller of this the first frame outside of this package is.
+
+    Python shows deprecations where the script's own lines cause them, and hides others.
+    """
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("bireme."):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _torch() -> Any:
