@@ -79,4 +79,5 @@ def main():
     say("done")
 
 
-main()
+if __name__ == "__main__":
+    main()
