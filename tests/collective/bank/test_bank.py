@@ -1,5 +1,6 @@
 import gc
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -68,6 +69,16 @@ def test_a_bank_of_one_needs_nobody():
     assert tensor.tolist() == [0, 1, 2, 3, 4]
     assert torch.equal(big, torch.arange(1e6))
     bank.close()
+
+
+@pytest.mark.parametrize(("size", "area_bytes"), [(1, 1 << 19), (2, 1 << 20), (5, 1 << 21)])
+def test_areas_grow_with_the_ranks_up_to_a_limit(size, area_bytes):
+    store, members = HashStore(), list(range(size))
+    with ThreadPoolExecutor(size) as threads:
+        banks = list(threads.map(lambda rank: Bank.join(store, rank, members, 20.0), members))
+    assert [bank.area_bytes for bank in banks] == [area_bytes] * size
+    for bank in banks:
+        bank.close()
 
 
 def test_nothing_is_left_after_many_banks():

@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 
 __all__ = ("Bank",)
 
-AREA_BYTES = 1 << 20
-"""What a rank writes in a step at most. Two ranks' areas fit the cache of a core or two."""
+RUN_BYTES = 1 << 19
+"""What a rank reduces in a step at most: the areas of two ranks then fit the cache of a core or
+two, and four on two cores sleep less often than with half of it."""
+MOST_AREA_BYTES = 1 << 21
+"""What a rank writes in a step at most, for all ranks together."""
 FLAT_BYTES = 1 << 16
 """Up to here every rank adds everything up itself: one sleep in place of two."""
 JOINT_BYTES = 1 << 18
@@ -71,7 +74,7 @@ class Bank:
         rank: int,
         members: Sequence[int],
         timeout_s: float,
-        area_bytes: int = AREA_BYTES,
+        area_bytes: int | None = None,
     ) -> "Bank":
         """Return the bank of this machine's ranks; each of them calls this.
 
@@ -80,12 +83,14 @@ class Bank:
             rank: This rank in the whole group.
             members: The group's ranks on this machine, in order.
             timeout_s: How long to wait for the others.
-            area_bytes: For tests; the same for every rank.
+            area_bytes: What a rank writes in a step at most, the same for every rank; for tests.
 
         Raises:
             WaitTimeout: Somebody did not come; named.
             RankLost: Somebody came and died.
         """
+        if area_bytes is None:
+            area_bytes = min(len(members) * RUN_BYTES, MOST_AREA_BYTES)
         area_bytes = max(-(-area_bytes // _PAGE_BYTES), 1) * _PAGE_BYTES
         layout = Layout(len(members), area_bytes)
         return cls(meet(store, rank, members, layout, timeout_s), members)
