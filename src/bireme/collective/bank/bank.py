@@ -13,6 +13,7 @@ from bireme.collective.bank.elements import Array, Elements, Reduction, elements
 from bireme.collective.bank.meeting import Store, meet
 from bireme.collective.bank.segment import LABEL_BYTES, MOST_OFFERS, Layout, Segment
 from bireme.collective.bank.steps import Steps
+from bireme.collective.bank.strewn import Places, Strewn
 from bireme.errors import MismatchError
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ FLAT_BYTES = 1 << 16
 """Up to here every rank adds everything up itself: one sleep in place of two."""
 JOINT_BYTES = 1 << 18
 """What small operations that are carried out as one have altogether at most."""
+_MOST_STREWN = 8
+"""How many bunches of tensors are known: those of a step, which comes again."""
 _PAGE_BYTES = 4096
 
 
@@ -65,6 +68,7 @@ class Bank:
         self._num_offers = 0
         self._elements: dict[tuple[torch.dtype, Reduction | None], Elements] = {}
         self._views: dict[torch.dtype, list[list[Array]]] = {}
+        self._strewn: dict[tuple[object, ...], Strewn] = {}
         self._label = b""
 
     @classmethod
@@ -108,6 +112,21 @@ class Bank:
         if found is None:
             view = self.elements(dtype).view
             found = self._views[dtype] = [[view(area) for area in half] for half in self._areas]
+        return found
+
+    def strewn(
+        self, dtype: torch.dtype, op: Reduction, places: Places, factors: tuple[float, float]
+    ) -> Strewn:
+        """Return many tensors as one, made anew unless it is known from the last steps.
+
+        What is known of memory is used only while tensors lie there: those of ``places``.
+        """
+        key = (dtype, op, factors, places)
+        found = self._strewn.get(key)
+        if found is None:
+            if len(self._strewn) >= _MOST_STREWN:
+                self._strewn.clear()
+            found = self._strewn[key] = Strewn(self.elements(dtype, op), places, *factors)
         return found
 
     @property
@@ -169,7 +188,7 @@ class Bank:
         """Leave. The others' next operation raises; what they have begun without us goes on."""
         self.steps.leave()
         self._areas, self._labels = [], []
-        self._views = {}
+        self._views, self._strewn = {}, {}
         self._segment.close()
 
 

@@ -89,6 +89,12 @@ class Elements(Protocol):
         All have the same length.
         """
 
+    def combiner(self, op: Reduction) -> Callable[..., object] | None:
+        """Return what reduces two arrays into its ``out``, which may be the first of them.
+
+        None: it takes more than that, or is not worth its while for a short array.
+        """
+
     def divide(self, array: Array, divisor: int) -> None:
         """Divide in place; integers towards zero, as NCCL does."""
 
@@ -136,6 +142,10 @@ class NumpyElements:
                 combine(out, source, out=out)
             if op is Reduction.AVG:
                 self.divide(out, len(sources))
+
+    def combiner(self, op: Reduction) -> Callable[..., object] | None:
+        """See `Elements.combiner`."""
+        return None if op is Reduction.AVG else _UFUNCS[op]
 
     def divide(self, array: Array, divisor: int) -> None:
         """See `Elements.divide`."""
@@ -209,6 +219,11 @@ class WidenedElements:
             if op is Reduction.AVG:
                 total.div_(len(sources))
             out[start:stop].copy_(total)
+
+    def combiner(self, op: Reduction) -> Callable[..., object] | None:
+        """See `Elements.combiner`."""
+        del op
+        return None
 
     def divide(self, array: Array, divisor: int) -> None:
         """See `Elements.divide`."""

@@ -15,7 +15,7 @@ import torch
 
 from bireme.collective.bank.bank import Bank
 from bireme.collective.bank.elements import Array, Reduction
-from bireme.collective.bank.strewn import Data, Strewn, Whole
+from bireme.collective.bank.strewn import Data, Whole, places_of
 
 __all__ = ("all_reduce", "all_reduce_joint", "all_reduce_many", "cut", "reduce", "reduce_scatter")
 
@@ -71,7 +71,7 @@ def all_reduce_many(
     dtype = sources[0].dtype
     # An overflow is the caller's own, and torch does not warn of it either.
     with np.errstate(all="ignore"):
-        data = Strewn(bank.elements(dtype, op), sources, targets, *factors)
+        data = bank.strewn(dtype, op, places_of(sources, targets), factors)
         _all_reduce(bank, data, dtype, op, timeout_s)
 
 
@@ -208,11 +208,9 @@ def _runs(bank: Bank, data: Data, dtype: torch.dtype, op: Reduction, *, keeps: b
         start = my_start + (number - 1) * piece
         stop = min(start + piece, my_stop)
         if 0 < number and start < stop:
-            own = data.own(start, stop)
             at, end = me * piece, me * piece + stop - start
             total = mine[at:end]
-            sources = [own if rank == me else theirs[rank][at:end] for rank in range(bank.size)]
-            elements.fold(sources, total, op)
+            data.fold([area[at:end] for area in theirs], me, total, op, start)
             if keeps:
                 data.read(total, start, stop)
         if number > 1 and keeps:
