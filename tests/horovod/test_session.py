@@ -3,7 +3,7 @@ import torch
 
 from bireme.errors import ConfigError
 from bireme.horovod.common.exceptions import HorovodInternalError, NotInitialized
-from bireme.horovod.session import Pending, Session
+from bireme.horovod.session import Session
 
 
 def test_a_session_starts_once_and_again_after_its_end():
@@ -79,7 +79,7 @@ def test_what_is_pending_is_forgotten_at_the_end():
     session = Session(lambda: {})
     session.start()
     handle = session.engine.barrier()
-    number = session.number_of(Pending(handle, bool, torch.ones(1)))
-    assert session.pending[number].handle is handle
+    number = session.number_of((handle, bool, torch.ones(1)))
+    assert session.pending[number][0] is handle
     session.stop()
     assert session.pending == {}

@@ -4,7 +4,6 @@ Made by `start`. The thread that waits for an operation does what there is to do
 thread does it for operations that nobody waits for (`drive.py`).
 """
 
-import os
 import time
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
@@ -22,6 +21,7 @@ from bireme.collective.checks import check_set_ranks
 from bireme.collective.drive import Drive
 from bireme.collective.front import Front, How, Operation
 from bireme.collective.handles import Handle
+from bireme.collective.lineage import Lineage
 from bireme.collective.negotiating import Entry, Negotiation
 from bireme.collective.running import Runner, error_of
 from bireme.collective.submissions import Call, Lone, Piece, Reducing, request_of
@@ -63,7 +63,7 @@ class Engine(Front):
         board: Board | None = None,
     ) -> None:
         self._channel = channel
-        self._process = os.getpid()
+        self._lineage = Lineage()
         self._negotiation = Negotiation(topology, channel, settings, self._obey, board)
         self._runner = Runner(topology, store, settings, self._negotiation.lock)
         super().__init__(topology, self._runner.sets)
@@ -123,7 +123,7 @@ class Engine(Front):
 
     def close(self) -> None:
         """See `Collectives.close`."""
-        if self._closed or os.getpid() != self._process:
+        if self._closed or not self._lineage.is_here:
             return
         self._closed = True
         with self._negotiation.lock:
@@ -154,14 +154,12 @@ class Engine(Front):
         if outs is not None and outs is not tensors:
             if len(outs) != len(tensors) or not all(map(is_, outs, tensors)):
                 return None
-        if self._closed or self._process != os.getpid():
+        if self._closed or not self._lineage.is_here:
             return None
         if len(names) == 1:
-            key, tensor = (process_set, names[0]), tensors[0]
-            signature = _signature(tensor, how, _NO_GROUP)
-            if not self._is_agreed(key, tensor, signature):
-                return None
-            return self._reduce_one(key, tensor, None if outs is None else tensor, how, signature)
+            tensor = tensors[0]
+            key, out = (process_set, names[0]), None if outs is None else tensor
+            return self._reduce_again(key, tensor, out, how)
         group = (names[0], len(names))
         signatures = [_signature(tensor, how, group) for tensor in tensors]
         for tensor, name, signature in zip(tensors, names, signatures, strict=True):
@@ -190,6 +188,23 @@ class Engine(Front):
         key, out = (process_set, names[0]), None if outs is None else outs[0]
         signature = _signature(tensors[0], how, _NO_GROUP)
         return self._reduce_one(key, tensors[0], out, how, signature)
+
+    def _reduce_again(self, key: Key, tensor: Tensor, out: Tensor | None, how: How) -> Lone | None:
+        """Submit an all-reduce of one tensor without checks, if all ranks know one just like it."""
+        if type(tensor) not in _PLAIN or not tensor.is_contiguous():
+            return None
+        signature = (tensor.dtype, tensor.shape, tensor.device, tensor.layout, how, _NO_GROUP)
+        lone = Lone(next(self._numbers), self._wait, key, tensor, out, how)
+        if tensor.is_cuda:
+            lone.event = _event_on(tensor)
+        if self._runner.stop is not None:
+            self._check_running()
+        is_news = self._negotiation.submit_again(key, signature, lone)
+        if is_news is None:
+            return None
+        if is_news or self._runner.stop is not None:
+            self._submitted(is_news)
+        return lone
 
     def _reduce_one(
         self, key: Key, tensor: Tensor, out: Tensor | None, how: How, signature: Hashable
@@ -275,7 +290,7 @@ class Engine(Front):
 
     def _check_set(self, process_set: int) -> None:
         super()._check_set(process_set)
-        if os.getpid() != self._process:
+        if not self._lineage.is_here:
             raise StateError(
                 "collectives cannot be used in a forked child; use them in the process that "
                 "started them, or start the child with the spawn method"

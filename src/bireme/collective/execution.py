@@ -7,6 +7,7 @@ joined has no tensors and takes part with elements that change nothing.
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
+from operator import is_
 from typing import Any
 
 import torch
@@ -134,10 +135,15 @@ class Execution:
     ) -> None:
         """Reduce tensors where they are, without a buffer."""
         outs = [piece.out for piece in pieces if piece is not None]
-        targets = [
-            torch.empty_like(source) if out is None else out
-            for source, out in zip(sources, outs, strict=True)
-        ]
+        # The same list if all are reduced in place: nobody has to compare them then.
+        targets = (
+            sources
+            if all(map(is_, outs, sources))
+            else [
+                torch.empty_like(source) if out is None else out
+                for source, out in zip(sources, outs, strict=True)
+            ]
+        )
         op = ReduceOp(bucket.request.op)
         op = ReduceOp.SUM if op is ReduceOp.AVERAGE else op
         self._timed(
@@ -146,8 +152,8 @@ class Execution:
             lambda: plane.all_reduce_many(sources, targets, op, factors),
         )
         increment_version(targets)
-        for piece, target in zip(pieces, targets, strict=True):
-            self._finish(piece, target)
+        present = (piece for piece in pieces if piece is not None)
+        self._finished += zip(present, targets, strict=True)
 
     def _reduce(self, flat: Tensor, op: ReduceOp, plane: Plane, bucket: Bucket) -> None:
         if op is ReduceOp.ADASUM:
@@ -348,17 +354,17 @@ def _strewn(pieces: Pieces, dtype: str, before: float, after: float) -> list[Ten
         return []
     tensors: list[Tensor] = []
     for piece in pieces:
-        if piece is None or piece.tensor is None or piece.tensor.is_neg():
+        if piece is None or (tensor := piece.tensor) is None:
             return []
         out = piece.out
         if (
             out is not None
-            and out is not piece.tensor
-            and (out.is_neg() or out.numel() != piece.tensor.numel())
+            and out is not tensor
+            and (out.is_neg() or out.numel() != tensor.numel())
         ):
             return []
-        tensors.append(piece.tensor)
-    return tensors
+        tensors.append(tensor)
+    return [] if any(map(Tensor.is_neg, tensors)) else tensors
 
 
 def _pack(views: list[Tensor], pieces: Pieces, op: ReduceOp) -> None:

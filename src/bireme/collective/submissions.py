@@ -129,7 +129,9 @@ class Lone(Handle):
         if ready is not None:
             self.add_event(ready)
         self.tensor = self.out = None
-        self.finish([result])
+        # As `Handle.finish`, without the calls.
+        self._result = [result]
+        self._is_done = True
 
     def fail_piece(self, error: BaseException) -> None:
         """See `Call.fail_piece`."""

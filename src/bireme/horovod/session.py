@@ -9,7 +9,6 @@ import itertools
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -25,17 +24,12 @@ __all__ = ("CURRENT", "Pending", "Session")
 
 _CYCLE_S = 0.001
 """Of the submitting thread's own time."""
+_TICK_S = 0.0001
+"""How exactly that is known: to ask for it takes as long as half a submission."""
 
-
-@dataclass(slots=True)
-class Pending:
-    """An operation that has been submitted and not yet synchronised."""
-
-    handle: Handle
-    finish: Callable[[Any], Any]
-    """Makes what ``synchronize`` returns from the engine's result."""
-    inputs: object
-    """Kept alive until then."""
+Pending = tuple[Handle, Callable[[Any], Any], object]
+"""An operation that has been submitted and not yet synchronised: its handle, what makes the result
+of ``synchronize`` from the engine's, and what is kept alive until then."""
 
 
 class Session:
@@ -53,6 +47,8 @@ class Session:
         self._numbers = itertools.count()
         self._is_registered = False
         self._latest: tuple[str, int, float] | None = None
+        self._read_s = float("-inf")
+        self._thread_s = 0.0
         self._is_broken = False
         self.pending: dict[int, Pending] = {}
         """Operations by the number that the user holds."""
@@ -128,20 +124,12 @@ class Session:
     def number_of(self, pending: Pending) -> int:
         """Return the number under which the user finds an operation again."""
         number = next(self._numbers)
-        self._latest = (pending.handle.name, number, time.thread_time())
+        now_s = time.perf_counter()
+        if now_s - self._read_s > _TICK_S:
+            self._read_s, self._thread_s = now_s, time.thread_time()
+        self._latest = (pending[0].name, number, self._thread_s)
         self.pending[number] = pending
         return number
-
-    def is_repeated(self, name: str) -> bool:
-        """Return whether ``name`` has only just been submitted, and nobody has asked for it since.
-
-        It may be done already. Horovod starts operations up to a millisecond later, and so tells
-        a name that is used twice by mistake; that does not depend on the machine's load here.
-        """
-        if self._latest is None or self._latest[0] != name:
-            return False
-        _, number, submitted_s = self._latest
-        return number in self.pending and time.thread_time() - submitted_s < _CYCLE_S
 
     def forget_latest(self) -> None:
         """Take note that somebody knows the operation that was submitted last to be done."""
@@ -152,10 +140,28 @@ class Session:
 
         The count is of this kind in this set alone, so that ranks outside of the set, which make
         fewer calls, do not count differently.
+
+        Raises:
+            ConfigError: One of that name has only just been submitted, and nobody has asked for it
+                since.
         """
-        if name is not None:
-            return f"{kind}.{name}"
-        return f"{kind}.noname.{next(self._unnamed[kind, process_set])}"
+        if name is None:
+            return f"{kind}.noname.{next(self._unnamed[kind, process_set])}"
+        whole = f"{kind}.{name}"
+        latest = self._latest
+        if latest is not None and latest[0] == whole and self._is_new(*latest[1:]):
+            raise ConfigError(
+                f"{whole} is under way already: synchronize it first, or use another name"
+            )
+        return whole
+
+    def _is_new(self, number: int, submitted_s: float) -> bool:
+        """Return whether an operation is of this moment.
+
+        It may be done already. Horovod starts operations up to a millisecond later, and so tells
+        a name that is used twice by mistake; that does not depend on the machine's load here.
+        """
+        return number in self.pending and time.thread_time() - submitted_s < _CYCLE_S
 
     def uncount(self, kind: str, name: str | None, process_set: int) -> None:
         """Take back the name that `name_of` gave last: the operation was refused.

@@ -44,6 +44,27 @@ def test_a_known_operation_is_a_bit(member):
     assert not member.has_news
 
 
+def test_a_known_operation_may_be_submitted_again_at_once(member):
+    known, other = allreduce("a"), allreduce("a", (9,))
+    for request in (other, allreduce("b")):
+        assert not member.submit_again(request.key, request, "ticket", lambda: None)
+    assert not member.has_news
+    assert len(member) == 0
+
+    assert member.submit_again(known.key, known, "ticket", lambda: known)
+    with pytest.raises(ConfigError, match="a is under way"):
+        member.submit_again(known.key, known, "another", lambda: known)
+    assert member.report().hits == b"\x01"
+    assert member.take_ticket(known.key) == "ticket"
+
+
+def test_one_that_was_submitted_again_is_told_by_name_if_its_slot_goes(member):
+    known = allreduce("a")
+    assert member.submit_again(known.key, known, "ticket", lambda: known)
+    member.take(Verdict(2, [Forget(0)]))
+    assert member.report().requests == [known]
+
+
 def test_a_changed_one_is_told_whole(member):
     submit(member, allreduce("a", (9,)))
     report = member.report()

@@ -168,6 +168,22 @@ class Member(Generic[Ticket]):
         else:
             self._requests.append(make())
 
+    def submit_again(
+        self, key: Key, signature: Hashable, ticket: Ticket, make: Callable[[], Request]
+    ) -> bool:
+        """Do as `submit` if all ranks know the operation by this signature; else return False.
+
+        Raises:
+            ConfigError: The name is under way.
+        """
+        entry = self._known.get(key)
+        if entry is None or entry.signature != signature:
+            return False
+        self.check_free(key)
+        self._flying[key] = (signature, ticket, make)
+        self._hits |= entry.bit
+        return True
+
     def take_ticket(self, key: Key) -> Ticket | None:
         """Return the ticket of an operation that ends, and free its name; None: not submitted."""
         flying = self._flying.pop(key, None)

@@ -11,7 +11,7 @@ from bireme.errors import CollectiveError, ConfigError
 from bireme.horovod.common.basics import HorovodBasics
 from bireme.horovod.common.exceptions import NotInitialized
 from bireme.horovod.common.process_sets import ProcessSet, global_process_set, id_of
-from bireme.horovod.session import CURRENT, Pending
+from bireme.horovod.session import CURRENT
 from bireme.horovod.torch.compression import Compression, Compressor
 from bireme.horovod.torch.gather import allgather_async
 from bireme.horovod.torch.handles import (
@@ -24,7 +24,6 @@ from bireme.horovod.torch.handles import (
     refusal,
     submit,
     synchronize,
-    whole_name,
 )
 from bireme.horovod.torch.untraced import untraced
 
@@ -73,7 +72,9 @@ def allreduce_async(
         HorovodInternalError: There is no job, or it has lost a process.
     """
     scales = (prescale_factor, postscale_factor)
-    return _start_one(tensor, name, choose_op(op, average), scales, process_set)
+    if op is None or average is not None:
+        op = choose_op(op, average)
+    return _start_one(tensor, name, op, scales, process_set)
 
 
 @untraced
@@ -121,7 +122,9 @@ def allreduce_async_(
 ) -> int:
     """Start to reduce a tensor over processes in place; arguments as `allreduce_async`."""
     scales = (prescale_factor, postscale_factor)
-    return _start_one(tensor, name, choose_op(op, average), scales, process_set, in_place=True)
+    if op is None or average is not None:
+        op = choose_op(op, average)
+    return _start_one(tensor, name, op, scales, process_set, in_place=True)
 
 
 @untraced
@@ -313,7 +316,7 @@ def _start_one(
     try:
         engine, set_id = CURRENT.engine, id_of(process_set)
         reduce_op, sent = as_op(op), [tensor]
-        whole = whole_name("allreduce", name, set_id)
+        whole = CURRENT.name_of("allreduce", name, set_id)
         try:
             handle = engine.allreduce(
                 sent,
@@ -329,7 +332,7 @@ def _start_one(
             raise
     except (NotInitialized, CollectiveError) as error:
         raise refusal(error) from error
-    return CURRENT.number_of(Pending(handle, _first, sent))
+    return CURRENT.number_of((handle, _first, sent))
 
 
 def _first(results: list[Tensor]) -> Tensor:

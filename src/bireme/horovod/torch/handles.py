@@ -15,7 +15,7 @@ from bireme.horovod.common.basics import HorovodBasics
 from bireme.horovod.common.exceptions import HorovodInternalError, NotInitialized
 from bireme.horovod.common.process_sets import ProcessSet, global_process_set, id_of
 from bireme.horovod.common.util import get_average_backwards_compatibility_fun
-from bireme.horovod.session import CURRENT, Pending
+from bireme.horovod.session import CURRENT
 from bireme.horovod.torch.untraced import untraced
 
 __all__ = (
@@ -31,7 +31,6 @@ __all__ = (
     "refusal",
     "submit",
     "synchronize",
-    "whole_name",
 )
 
 _OPS = {int(op): op for op in ReduceOp}
@@ -66,7 +65,7 @@ def submit(
     try:
         engine = CURRENT.engine
         set_id = id_of(process_set)
-        whole = whole_name(kind, name, set_id)
+        whole = CURRENT.name_of(kind, name, set_id)
         try:
             handle = start(engine, whole, set_id)
         except ConfigError:
@@ -74,21 +73,7 @@ def submit(
             raise
     except (NotInitialized, CollectiveError) as error:
         raise refusal(error) from error
-    return CURRENT.number_of(Pending(handle, finish, inputs))
-
-
-def whole_name(kind: str, name: str | None, set_id: int) -> str:
-    """Return what an operation that is about to be submitted is called among ranks.
-
-    Raises:
-        ConfigError: One of that name has only just been submitted.
-    """
-    whole = CURRENT.name_of(kind, name, set_id)
-    if name is not None and CURRENT.is_repeated(whole):
-        raise ConfigError(
-            f"{whole} is under way already: synchronize it first, or use another name"
-        )
-    return whole
+    return CURRENT.number_of((handle, finish, inputs))
 
 
 def refusal(error: BaseException) -> HorovodInternalError:
@@ -153,7 +138,7 @@ def poll(handle: int) -> bool:
     """
     if handle not in CURRENT.pending:
         raise ConfigError(f"there is no operation {handle!r}, or it has been synchronised already")
-    is_done = CURRENT.pending[handle].handle.done()
+    is_done = CURRENT.pending[handle][0].done()
     if is_done:
         CURRENT.forget_latest()
     return is_done
@@ -176,8 +161,9 @@ def synchronize(handle: int) -> Any:
     pending = CURRENT.pending.get(handle)
     if pending is None:
         return None
+    operation, finish, _ = pending
     try:
-        result = pending.finish(pending.handle.wait())
+        result = finish(operation.wait())
     except BiremeError as error:
         CURRENT.pending.pop(handle, None)
         raise refusal(error) from error
