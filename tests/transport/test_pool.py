@@ -41,6 +41,44 @@ def test_idle_memory_is_bounded() -> None:
     assert pool.idle_bytes <= 100_000
 
 
+def test_sizes_of_the_past_do_not_crowd_out_those_in_use() -> None:
+    pool = BufferPool(100_000)
+    old = [pool.take(20_480) for _ in range(4)]
+    for view in old:
+        pool.give(view)
+    new = pool.take(40_960)
+    memory = new.obj
+    pool.give(new)
+    assert pool.idle_bytes <= 100_000
+    assert pool.take(40_960).obj is memory
+    # Of the old ones as many are left as fit.
+    before = {id(view.obj) for view in old}
+    assert sum(id(pool.take(20_480).obj) in before for _ in range(4)) == 2
+
+
+@given(st.integers(1, 1 << 20), st.integers(1, 1 << 20))
+def test_idle_memory_serves_for_less_within_bounds(given_bytes: int, wanted_bytes: int) -> None:
+    pool = BufferPool(1 << 24)
+    pool.give(pool.take(given_bytes))
+    idle_bytes = pool.idle_bytes
+    view = pool.take(wanted_bytes)
+    assert view.nbytes == wanted_bytes <= memoryview(view.obj).nbytes
+    if pool.idle_bytes == 0:
+        assert idle_bytes <= max(4096, wanted_bytes * 1.5)
+    else:
+        assert pool.idle_bytes == idle_bytes
+        assert idle_bytes < wanted_bytes or idle_bytes > wanted_bytes * 1.5
+    pool.give(view)
+    assert pool.take(wanted_bytes).obj is view.obj
+
+
+def test_memory_larger_than_what_may_be_idle_is_not_kept() -> None:
+    pool = BufferPool(100_000)
+    pool.give(pool.take(4096))
+    pool.give(pool.take(200_000))
+    assert pool.idle_bytes == 4096
+
+
 def test_an_allocated_buffer_is_used_again_when_its_last_view_is_gone() -> None:
     pool = BufferPool(1 << 20)
     buffer = PooledBuffer(pool, 50_000)

@@ -17,6 +17,8 @@ from bireme.transport.pages import advise_huge
 __all__ = ("BufferPool", "PooledBuffer", "tracked_view")
 
 _SMALLEST_BYTES = 4096
+_MOST_OF_SIZE = 1.5
+"""Up to so many times what is asked for, idle memory is better than fresh pages."""
 _LARGE_BYTES = 1 << 20
 """From here on pieces that lie side by side may fill huge pages."""
 
@@ -47,6 +49,10 @@ class BufferPool:
     Args:
         max_idle_bytes: How much memory it keeps that nobody uses, >= 0.
 
+    Guarantees:
+        What has just come back is kept, and of what no longer fits that size goes which was given
+        back longest ago: where sizes change, those of the past do not crowd out those in use.
+
     Example:
         >>> pool = BufferPool(1 << 20)
         >>> first = pool.take(10_000); len(first)
@@ -71,20 +77,46 @@ class BufferPool:
         while self._forgotten:
             self.give(self._forgotten.popleft())
         with self._lock:
-            idle = self._idle.get(class_bytes)
-            if idle:
-                self.idle_bytes -= class_bytes
-                return idle.pop()[:size_bytes]
+            whole = self._warm(class_bytes, size_bytes)
+        if whole is not None:
+            return whole[:size_bytes]
         return _fresh(class_bytes)[:size_bytes]
 
     def give(self, view: memoryview) -> None:
         """Take back what `take` returned; the caller's views of it show other data from now on."""
         whole = memoryview(view.obj)
+        class_bytes = whole.nbytes
+        if class_bytes > self._max_idle_bytes:
+            return
         with self._lock:
-            if self.idle_bytes + whole.nbytes > self._max_idle_bytes:
-                return
-            self._idle.setdefault(whole.nbytes, []).append(whole)
-            self.idle_bytes += whole.nbytes
+            idle = self._idle.pop(class_bytes, [])
+            idle.append(whole)
+            # The sizes stand in the order in which memory last came back.
+            self._idle[class_bytes] = idle
+            self.idle_bytes += class_bytes
+            while self.idle_bytes > self._max_idle_bytes:
+                self._drop_oldest()
+
+    def _warm(self, class_bytes: int, size_bytes: int) -> memoryview | None:
+        """Return memory that is idle, of the least size that will do. The lock is held."""
+        while class_bytes <= max(_SMALLEST_BYTES, _MOST_OF_SIZE * size_bytes):
+            idle = self._idle.get(class_bytes)
+            if idle:
+                self.idle_bytes -= class_bytes
+                whole = idle.pop()
+                if not idle:
+                    del self._idle[class_bytes]
+                return whole
+            class_bytes = _class_bytes(class_bytes + 1)
+        return None
+
+    def _drop_oldest(self) -> None:
+        """Give some of the size that nobody has given back for longest to the system."""
+        class_bytes, idle = next(iter(self._idle.items()))
+        self.idle_bytes -= class_bytes
+        del idle[0]
+        if not idle:
+            del self._idle[class_bytes]
 
     def forget(self, view: memoryview) -> None:
         """Take back, later: for finalizers."""
