@@ -1,5 +1,9 @@
 """Which thread drives: the one that waits, else the keeper."""
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -146,3 +150,99 @@ def test_an_error_of_the_work_reaches_who_did_it_and_frees_the_role(fake):
         fake.drive.until(lambda: False, LIMIT_S)
     fake.drive.until(lambda: True, LIMIT_S)
     assert fake.drive._worker == 0
+
+
+def test_ctrl_c_reaches_who_listens_without_a_limit(fake):
+    fake.drive.start()
+
+    def press():
+        # The keeper may have listened before.
+        while threading.main_thread().name not in fake.threads["control"]:
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=press).start()
+    with pytest.raises(KeyboardInterrupt):
+        fake.drive.until(lambda: False, None)
+    fake.put("a")
+    fake.drive.until(lambda: "a" in fake.done, LIMIT_S)
+    assert "a" in fake.done
+
+
+def test_ctrl_c_reaches_who_waits_for_another_thread(fake):
+    fake.drive._shield.raise_up()
+    fake.drive._controller = -1
+    fake.drive._worker = -1
+
+    def press():
+        while not fake.drive._waiting:
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=press).start()
+    with pytest.raises(KeyboardInterrupt):
+        fake.drive.until(lambda: False, None)
+    assert fake.drive._waiting == 0
+
+
+def test_signals_are_given_back_at_the_end(fake):
+    before = signal.getsignal(signal.SIGINT)
+    fake.drive.start()
+    assert signal.getsignal(signal.SIGINT) != before
+    fake.drive.stop(LIMIT_S)
+    assert signal.getsignal(signal.SIGINT) == before
+
+
+STORM = """
+import signal, sys, threading
+from bireme.collective.drive import Drive
+
+is_armed = False
+
+def interrupt(*_):
+    global is_armed
+    if is_armed:
+        is_armed = False
+        raise KeyboardInterrupt
+
+signal.signal(signal.SIGINT, interrupt)
+news, todo, made = [], [], []
+
+def control(limit_s):
+    if news:
+        todo.append(news.pop())
+
+drive = Drive(control, lambda: bool(todo), lambda: made.append(todo.pop()), lambda: None, "keeper")
+drive.start()
+sys.stdout.write("ready\\n")
+sys.stdout.flush()
+num_interrupts = 0
+while num_interrupts < 1000:
+    target = len(made) + 1
+    try:
+        is_armed = True
+        news.append(1)
+        drive.until(lambda: len(made) >= target or not (news or todo), None)
+        is_armed = False
+    except KeyboardInterrupt:
+        num_interrupts += 1
+    assert not drive._waiting, "a wait was not ended"
+    # Nobody else takes these turns but the keeper, which gives them back.
+    assert threading.get_ident() not in (drive._controller, drive._worker), "a turn stays taken"
+    assert drive._changed.acquire(timeout=10), "a lock stays locked"
+    drive._changed.release()
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+drive.stop(10)
+"""
+
+
+def test_whenever_ctrl_c_comes_the_next_wait_goes_on():
+    with subprocess.Popen([sys.executable, "-c", STORM], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        deadline_s = time.monotonic() + 40
+        while process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            if time.monotonic() > deadline_s:
+                process.kill()
+        assert process.returncode == 0

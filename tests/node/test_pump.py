@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from bireme.node.interrupts import Shield
 from bireme.node.pump import Pump
+from bireme.transport.interrupts import Shield
 
 
 class Loop:
@@ -227,7 +227,7 @@ def test_ctrl_c_reaches_a_caller_that_waits_for_another_thread(loop, shield):
 
 STORM = """
 import signal, sys
-from bireme.node.interrupts import Shield
+from bireme.transport.interrupts import Shield
 from bireme.node.pump import Pump
 
 is_armed = False

@@ -4,16 +4,23 @@ There are two roles, each taken by one thread at a time: control talks with the 
 exchanges tensors. A hand-over between threads costs more than a small operation, so a caller that
 waits takes whatever role is free; the keeper steps in for operations that nobody waits for, and
 listens while the process computes. While one thread works, another may still hear of a dead rank.
+
+Ctrl-C is held back while a role is taken or given back, or the role would stay taken and every
+later call wait for ever. It is let through while a role is played, which may last without limit.
 """
 
 import threading
 import time
 from collections.abc import Callable
 
+from bireme.transport.interrupts import Shield
+
 __all__ = ("Drive",)
 
 _GRACE_S = 0.002
 """How long the keeper leaves the roles to the next caller, who then needs no other thread."""
+_LOOK_S = 0.2
+"""How often a caller that waits for another thread's turn looks whether Ctrl-C was pressed."""
 
 
 class Drive:
@@ -40,6 +47,7 @@ class Drive:
         self._has_work = has_work
         self._work = work
         self._wake = wake
+        self._shield = Shield()
         self._changed = threading.Condition(threading.Lock())
         self._controller = 0
         self._worker = 0
@@ -51,16 +59,21 @@ class Drive:
         self._keeper = threading.Thread(target=self._keep, name=name, daemon=True)
 
     def start(self) -> None:
-        """Start the keeper."""
+        """Start the keeper; in the main thread, take over SIGINT until `stop`."""
+        self._shield.raise_up()
         self._keeper.start()
 
     def stop(self, timeout_s: float) -> None:
         """End the keeper, if it is not stuck for longer than that in an exchange."""
-        self._stopping.set()
-        self._rested.set()
-        self._wake()
-        if self._keeper.is_alive() and self._keeper is not threading.current_thread():
-            self._keeper.join(timeout_s)
+        with self._shield:
+            self._stopping.set()
+            self._rested.set()
+            self._wake()
+        try:
+            if self._keeper.is_alive() and self._keeper is not threading.current_thread():
+                self._keeper.join(timeout_s)
+        finally:
+            self._shield.lower()
 
     def nudge(self) -> None:
         """Note that there is something to report, for which perhaps nobody will wait soon.
@@ -75,21 +88,26 @@ class Drive:
         """Return when ``done()`` holds or the limit has passed, taking the roles that are free."""
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         me = threading.get_ident()
-        with self._changed:
-            self._waiting += 1
-        try:
-            while not done():
-                left_s = None if deadline_s is None else deadline_s - time.monotonic()
-                if left_s is not None and left_s <= 0:
-                    return
-                self._turn(me, done, left_s)
-        finally:
+        with self._shield:
             with self._changed:
-                self._waiting -= 1
-                self._turns += 1
-                if self._is_resting and not self._waiting:
-                    self._is_resting = False
-                    self._rested.set()
+                self._waiting += 1
+            try:
+                while not done():
+                    left_s = None if deadline_s is None else deadline_s - time.monotonic()
+                    if left_s is not None and left_s <= 0:
+                        return
+                    self._turn(me, done, left_s)
+                    self._shield.let_through()
+            finally:
+                self._leave()
+
+    def _leave(self) -> None:
+        with self._changed:
+            self._waiting -= 1
+            self._turns += 1
+            if self._is_resting and not self._waiting:
+                self._is_resting = False
+                self._rested.set()
 
     def _turn(self, me: int, done: Callable[[], bool], left_s: float | None) -> None:
         """Do one thing, or wait until something has changed."""
@@ -103,17 +121,24 @@ class Drive:
                 if self._controller == self._keeper.ident:
                     self._wake()
                 if not done():
-                    self._changed.wait(left_s)
+                    self._changed.wait(_LOOK_S if left_s is None else min(left_s, _LOOK_S))
                 return
         self._do(does_work, left_s)
 
     def _do(self, does_work: bool, left_s: float | None) -> None:
+        shield = self._shield
+        is_mine, depth = shield.is_mine, shield.depth
         try:
+            if is_mine:
+                shield.depth = 0
+                shield.let_through()
             if does_work:
                 self._work()
             else:
                 self._control(left_s)
         finally:
+            if is_mine:
+                shield.depth = depth
             with self._changed:
                 if does_work:
                     self._worker = 0

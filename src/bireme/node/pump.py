@@ -9,7 +9,7 @@ calls are under way for which nobody waits yet.
 import threading
 from collections.abc import Callable
 
-from bireme.node.interrupts import Shield
+from bireme.transport.interrupts import Shield
 
 __all__ = ("Pump",)
 

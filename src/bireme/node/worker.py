@@ -17,7 +17,6 @@ from bireme.errors import BiremeError, JobAborted, RemoteProtocolError, StateErr
 from bireme.node.egress import Egress, egress_for
 from bireme.node.encodings import HALF
 from bireme.node.express import WorkerExpress
-from bireme.node.interrupts import Shield
 from bireme.node.landing import Landing
 from bireme.node.memory import Held
 from bireme.node.parcels import Parcel
@@ -27,6 +26,7 @@ from bireme.node.runtime import Runtime
 from bireme.node.tickets import Place, Slot, Ticket
 from bireme.observe.timeline import Timeline
 from bireme.transport.base import Buffer, Link, ReceivedFrame, Transport
+from bireme.transport.interrupts import Shield
 from bireme.types.choices import Layout
 from bireme.types.nodes import NodeId
 from bireme.wire.messages import (

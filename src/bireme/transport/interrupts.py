@@ -1,10 +1,10 @@
-"""Keeps Ctrl-C from tearing a step of a node's loop apart, or a turn at driving it.
+"""Keeps Ctrl-C from tearing a step of a loop apart, or a turn at driving it.
 
 Python raises ``KeyboardInterrupt`` between almost any two instructions of the main thread. In the
 middle of a step that would lose a message for good, and a script that catches it, to save what it
 has, would wait for an answer that never comes. Where a thread takes a turn or gives it back, the
 turn would stay taken, or a lock locked, and every later call would wait for ever. Called by
-``node.worker`` and ``node.pump``.
+``node.worker``, ``node.pump`` and ``collective.drive``.
 """
 
 import signal
@@ -24,6 +24,11 @@ class Shield:
         >>> with shield:
         ...     pass
 
+    Attributes:
+        depth: How often this has been entered. Who has entered it may set it to 0 for a while, and
+            then to what it was: nothing comes in between a statement that does no more than that
+            and the next one.
+
     Guarantees:
         Before ``raise_up`` and after ``lower``, and in other threads, entering does nothing.
     """
@@ -31,8 +36,13 @@ class Shield:
     def __init__(self) -> None:
         self._thread = 0
         self._before: object = None
-        self._depth = 0
+        self.depth = 0
         self._pending: int | None = None
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether it holds SIGINT back in this thread, where that comes."""
+        return threading.get_ident() == self._thread
 
     def raise_up(self) -> None:
         """Take over SIGINT, if this is the main thread and somebody handles it in Python."""
@@ -54,12 +64,12 @@ class Shield:
 
     def __enter__(self) -> None:
         if threading.get_ident() == self._thread:
-            self._depth += 1
+            self.depth += 1
 
     def __exit__(self, *error: object) -> None:
-        if threading.get_ident() == self._thread and self._depth:
-            self._depth -= 1
-            if self._pending is not None and not self._depth:
+        if threading.get_ident() == self._thread and self.depth:
+            self.depth -= 1
+            if self._pending is not None and not self.depth:
                 signum, self._pending = self._pending, None
                 self._pass_on(signum, None)
 
@@ -70,7 +80,7 @@ class Shield:
             self._pass_on(signum, None)
 
     def _caught(self, signum: int, frame: FrameType | None) -> None:
-        if self._depth:
+        if self.depth:
             self._pending = signum
         else:
             self._pass_on(signum, frame)

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from bireme.node.interrupts import Shield
 from bireme.node.pump import Pump
+from bireme.transport.interrupts import Shield
 
 
 @pytest.fixture
