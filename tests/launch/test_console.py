@@ -1,6 +1,7 @@
 """Lines carry their process's name; colours are for terminals of people who want them."""
 
 import io
+import os
 import re
 
 import pytest
@@ -70,3 +71,15 @@ def test_what_a_terminal_cannot_show_is_replaced():
     ascii_only = io.TextIOWrapper(raw, encoding="ascii")
     Console(ascii_only, ascii_only, width=4, colour=False).line(worker(0), "na\u00efve")
     assert raw.getvalue() == b"W[0] | na?ve\n"
+
+
+def test_what_nobody_reads_is_told_once_and_leaves_nothing_to_write():
+    read_fd, write_fd = os.pipe()
+    os.close(read_fd)
+    with os.fdopen(write_fd, "w") as out:
+        console = Console(out, out, width=4, colour=False)
+        with pytest.raises(BrokenPipeError):
+            console.line(worker(0), "x")
+        # As Python does at its end.
+        out.flush()
+        console.say("y")

@@ -1,5 +1,6 @@
 """What the user sees: each process's lines behind its name, and the launcher's own words."""
 
+import os
 import time
 from collections.abc import Mapping
 from typing import Protocol, TextIO
@@ -87,5 +88,24 @@ def _colour_of(node: NodeId) -> int:
 
 def _write(stream: TextIO, text: str) -> None:
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    stream.write(text.encode(encoding, "replace").decode(encoding) + "\n")
-    stream.flush()
+    try:
+        stream.write(text.encode(encoding, "replace").decode(encoding) + "\n")
+        stream.flush()
+    except BrokenPipeError:
+        _mute(stream)
+        raise
+
+
+def _mute(stream: TextIO) -> None:
+    """Lead to nowhere what nobody reads.
+
+    Python writes out what is left when it ends, and where that fails the exit code becomes 120.
+
+    Source:
+        https://docs.python.org/3/library/signal.html#note-on-sigpipe
+    """
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, stream.fileno())
+    finally:
+        os.close(nowhere)
