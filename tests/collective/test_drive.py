@@ -24,6 +24,7 @@ class Fake:
         self.woken = False
         self.done = {}
         self.threads = {"control": set(), "work": set()}
+        self.main_listens = threading.Event()
         self.gate = threading.Event()
         self.gate.set()
         self.drive = Drive(self.control, lambda: bool(self.queue), self.work, self.wake, "keeper")
@@ -40,6 +41,8 @@ class Fake:
 
     def control(self, timeout_s):
         self.threads["control"].add(threading.current_thread().name)
+        if threading.current_thread() is threading.main_thread():
+            self.main_listens.set()
         with self.arrived:
             self.arrived.wait_for(lambda: self.inbox or self.woken, timeout_s)
             self.woken = False
@@ -152,16 +155,20 @@ def test_an_error_of_the_work_reaches_who_did_it_and_frees_the_role(fake):
     assert fake.drive._worker == 0
 
 
-def test_ctrl_c_reaches_who_listens_without_a_limit(fake):
-    fake.drive.start()
+def press_when(event):
+    """Press Ctrl-C as soon as something has happened."""
 
     def press():
-        # The keeper may have listened before.
-        while threading.main_thread().name not in fake.threads["control"]:
-            time.sleep(0.001)
+        assert event.wait(LIMIT_S)
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=press).start()
+
+
+def test_ctrl_c_reaches_who_listens_without_a_limit(fake):
+    fake.drive.start()
+
+    press_when(fake.main_listens)
     with pytest.raises(KeyboardInterrupt):
         fake.drive.until(lambda: False, None)
     fake.put("a")
@@ -174,14 +181,11 @@ def test_ctrl_c_reaches_who_waits_for_another_thread(fake):
     fake.drive._controller = -1
     fake.drive._worker = -1
 
-    def press():
-        while not fake.drive._waiting:
-            time.sleep(0.001)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    threading.Thread(target=press).start()
+    waits = threading.Event()
+    press_when(waits)
     with pytest.raises(KeyboardInterrupt):
-        fake.drive.until(lambda: False, None)
+        # It asks whether it is done before it waits, and is told no.
+        fake.drive.until(waits.set, LIMIT_S)
     assert fake.drive._waiting == 0
 
 
