@@ -1,3 +1,6 @@
+import threading
+import time
+
 import pytest
 import torch
 
@@ -83,3 +86,23 @@ def test_what_is_pending_is_forgotten_at_the_end():
     assert session.pending[number][0] is handle
     session.stop()
     assert session.pending == {}
+
+
+def test_each_submission_is_dated_by_the_clock_of_its_own_thread(monkeypatch):
+    session = Session(lambda: {})
+    session.start()
+    monkeypatch.setattr("bireme.horovod.session._TICK_S", float("inf"))
+    handle = session.engine.barrier()
+    dates = []
+
+    def submit():
+        session.number_of((handle, bool, None))
+        dates.append((session._latest[2], time.thread_time()))
+
+    submit()
+    other = threading.Thread(target=submit)
+    other.start()
+    other.join(10)
+    session.stop()
+    # A new thread has used next to nothing, the first one has imported torch.
+    assert dates[1][0] <= dates[1][1] < dates[0][0]

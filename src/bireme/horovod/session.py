@@ -9,6 +9,7 @@ import itertools
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from threading import get_ident
 from typing import Any
 
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -48,6 +49,7 @@ class Session:
         self._is_registered = False
         self._latest: tuple[str, int, float] | None = None
         self._read_s = float("-inf")
+        self._read_by = 0
         self._thread_s = 0.0
         self._is_broken = False
         self.pending: dict[int, Pending] = {}
@@ -125,8 +127,9 @@ class Session:
         """Return the number under which the user finds an operation again."""
         number = next(self._numbers)
         now_s = time.perf_counter()
-        if now_s - self._read_s > _TICK_S:
-            self._read_s, self._thread_s = now_s, time.thread_time()
+        thread = get_ident()
+        if now_s - self._read_s > _TICK_S or thread != self._read_by:
+            self._read_s, self._read_by, self._thread_s = now_s, thread, time.thread_time()
         self._latest = (pending[0].name, number, self._thread_s)
         self.pending[number] = pending
         return number
