@@ -4,7 +4,7 @@ from torch import nn
 
 from bireme.errors import ConfigError, UnsupportedError
 from bireme.train.learning_rate import set_learning_rate
-from bireme.train.optimizers import make_optimizer
+from bireme.train.optimizers import make_optimizer, params_of, share_hooks
 from bireme.update.spec import OptimizerSpec
 
 
@@ -69,3 +69,20 @@ def test_multipliers_stay_with_their_groups():
     assert [group["lr"] for group in optimizer.param_groups] == [0.5, 0.05]
     set_learning_rate(optimizer, 2.0)
     assert [group["lr"] for group in optimizer.param_groups] == [2.0, 0.2]
+
+
+def test_parameters_come_in_the_order_of_their_groups():
+    first, second, third = (nn.Parameter(torch.ones(1)) for _ in range(3))
+    optimizer = torch.optim.SGD([{"params": [second]}, {"params": [first, third]}], lr=0.1)
+    assert [id(param) for param in params_of(optimizer)] == [id(second), id(first), id(third)]
+
+
+def test_shared_hooks_are_those_of_both():
+    inner, face = (torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1) for _ in range(2))
+    share_hooks(inner, face)
+    calls = []
+    face.register_step_pre_hook(lambda *_: calls.append("face"))
+    inner.register_state_dict_post_hook(lambda *_: calls.append("inner"))
+    inner.step()
+    face.state_dict()
+    assert calls == ["face", "inner"]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bireme.errors import ConfigError, DataError
-from bireme.train.states import check_states, load_states, save_states
+from bireme.train.states import check_states, load_states, save_states, states_of, take_over
 
 
 def make(kind=torch.optim.Adam, shape=(2, 3)):
@@ -93,3 +93,56 @@ def test_what_has_not_the_form_of_states_is_refused(states):
 def test_states_of_other_forms_are_accepted(kind):
     own = make(kind, (3,) if kind is torch.optim.LBFGS else (2, 3))
     check_states(own.state_dict(), own)
+
+
+class Steps:
+    """Local steps, of which the trainer's states are one more entry."""
+
+    def __init__(self, refusal=None):
+        self.refusal = refusal
+        self.loaded = None
+
+    def state(self):
+        return {"step": 3}
+
+    def check(self, state):
+        if self.refusal is not None:
+            raise self.refusal
+
+    def load(self, state):
+        self.loaded = state
+
+
+def test_local_steps_are_one_entry_more():
+    optimizer, steps = make(), Steps()
+    states = states_of(optimizer, steps)
+    assert set(states) - set(states_of(optimizer, None)) == {"local"}
+    take_over(states, optimizer, steps)
+    assert steps.loaded == {"step": 3}
+    take_over(states_of(optimizer, None), optimizer, steps)
+    take_over(states, optimizer, None)
+
+
+def test_steps_that_are_refused_leave_the_optimizer():
+    optimizer, other = make(), make()
+    other.param_groups[0]["lr"] = 9.0
+    refused = states_of(other, Steps())
+    with pytest.raises(ConfigError, match="fragments"):
+        take_over(refused, optimizer, Steps(ConfigError("other fragments")))
+    assert optimizer.param_groups[0]["lr"] == 1e-3
+
+
+def test_an_optimizer_that_fails_to_load_gets_its_states_back():
+    optimizer, other = make(), make()
+    other.param_groups[0]["lr"] = 9.0
+    calls = []
+
+    def fail_once(*_):
+        calls.append(1)
+        if len(calls) == 1:
+            raise RuntimeError("refused")
+
+    optimizer.register_load_state_dict_post_hook(fail_once)
+    with pytest.raises(RuntimeError, match="refused"):
+        take_over(other.state_dict(), optimizer, None)
+    assert optimizer.param_groups[0]["lr"] == 1e-3

@@ -35,6 +35,7 @@ from bireme.train.exchange import Exchange
 from bireme.train.lineup import Lineup
 from bireme.train.local_update import LocalUpdate, outer_optimizer
 from bireme.train.mode import Mode
+from bireme.train.optimizers import params_of
 from bireme.train.overlapped_store import OverlappedStoreUpdate
 from bireme.train.overlapped_worker import OverlappedWorkerUpdate
 from bireme.train.plain_update import PlainUpdate
@@ -153,7 +154,7 @@ def _with_store(
         on_servers = OverlappedStoreUpdate if wish.overlap else StoreUpdate
         mode: Mode = on_servers(optimizer, exchange)
         # Before there are keys: those of some optimizers must not be cut over servers.
-        mode.refresh(lineup.positions(_params(optimizer)))
+        mode.refresh(lineup.positions(params_of(optimizer)))
     else:
         here = OverlappedWorkerUpdate if wish.overlap else WorkerUpdate
         mode = here(optimizer, exchange, compressed=wish.compression is not None)
@@ -236,10 +237,6 @@ def _check_overlap(wish: Wish, store: KVStoreBase) -> None:
             f"overlap=True needs a store on servers, such as 'dist_sync'; a {store.type!r} store "
             "merges at once, and there is nothing to wait for"
         )
-
-
-def _params(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    return [param for group in optimizer.param_groups for param in group["params"]]
 
 
 def _is_one_process(store: KVStoreBase) -> bool:

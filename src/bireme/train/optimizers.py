@@ -10,7 +10,7 @@ from bireme.errors import ConfigError, UnsupportedError
 from bireme.types.keys import Key
 from bireme.update.spec import OptimizerSpec, Plain
 
-__all__ = ("checked_group", "make_optimizer")
+__all__ = ("checked_group", "make_optimizer", "params_of", "share_hooks")
 
 _OTHER_NAMES = {"learning_rate": "lr", "wd": "weight_decay"}
 
@@ -117,3 +117,18 @@ def checked_group(group: object) -> dict[str, Any]:
     if isinstance(params, set) or not isinstance(params, Iterable):
         raise ConfigError(f"'params' must be a tensor or a list of tensors, got {params!r:.60}")
     return {**group, "params": list(params)}
+
+
+def params_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """Return the parameters of all groups, in order."""
+    return [param for group in optimizer.param_groups for param in group["params"]]
+
+
+def share_hooks(optimizer: torch.optim.Optimizer, face: torch.optim.Optimizer) -> None:
+    """Let hooks that are registered with ``face`` be those of ``optimizer``, and the other way."""
+    face._optimizer_step_pre_hooks = optimizer._optimizer_step_pre_hooks
+    face._optimizer_step_post_hooks = optimizer._optimizer_step_post_hooks
+    face._optimizer_state_dict_pre_hooks = optimizer._optimizer_state_dict_pre_hooks
+    face._optimizer_state_dict_post_hooks = optimizer._optimizer_state_dict_post_hooks
+    face._optimizer_load_state_dict_pre_hooks = optimizer._optimizer_load_state_dict_pre_hooks
+    face._optimizer_load_state_dict_post_hooks = optimizer._optimizer_load_state_dict_post_hooks

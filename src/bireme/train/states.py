@@ -1,4 +1,4 @@
-"""Writes and reads optimizer states. The trainer calls it.
+"""Gives, takes, writes and reads optimizer states. The trainer calls it.
 
 The file is what ``torch.save(optimizer.state_dict(), path)`` writes, so a plain torch script can
 load it, and it is read with ``weights_only=True``, so it cannot run code.
@@ -11,9 +11,43 @@ from typing import Any
 import torch
 
 from bireme.errors import ConfigError, DataError
+from bireme.train.local_update import LocalUpdate
+from bireme.train.optimizers import params_of
 from bireme.update import atomic
 
-__all__ = ("check_states", "load_states", "save_states")
+__all__ = ("check_states", "load_states", "save_states", "states_of", "take_over")
+
+_LOCAL = "local"
+
+
+def states_of(optimizer: torch.optim.Optimizer, local: LocalUpdate | None) -> dict[str, Any]:
+    """Return an optimizer's ``state_dict()``, and beside it where its local steps stand, if any."""
+    states: dict[str, Any] = optimizer.state_dict()
+    if local is not None:
+        states[_LOCAL] = local.state()
+    return states
+
+
+def take_over(
+    states: dict[str, Any], optimizer: torch.optim.Optimizer, local: LocalUpdate | None
+) -> None:
+    """Load what :func:`states_of` returned, or the ``state_dict()`` of a plain torch optimizer.
+
+    Raises:
+        ConfigError: It belongs to other parameters or to another optimizer. Nothing is changed.
+    """
+    check_states(states, optimizer)
+    steps = states.get(_LOCAL)
+    if local is not None and steps is not None:
+        local.check(steps)
+    before = optimizer.state_dict()
+    try:
+        optimizer.load_state_dict(states)
+    except BaseException:
+        optimizer.load_state_dict(before)
+        raise
+    if local is not None and steps is not None:
+        local.load(steps)
 
 
 def save_states(path: str | os.PathLike[str], states: dict[str, Any]) -> None:
@@ -71,8 +105,7 @@ def check_states(states: Mapping[str, Any], optimizer: torch.optim.Optimizer) ->
     if isinstance(optimizer, torch.optim.LBFGS):
         return
     numbers = [number for group in states["param_groups"] for number in group["params"]]
-    params = [param for group in optimizer.param_groups for param in group["params"]]
-    for number, param in zip(numbers, params, strict=True):
+    for number, param in zip(numbers, params_of(optimizer), strict=True):
         for name, value in states["state"].get(number, {}).items():
             if isinstance(value, torch.Tensor) and not _fits(value, param):
                 raise ConfigError(

@@ -14,18 +14,19 @@ import torch
 from torch import nn
 
 from bireme.data.balanced import BalancedBatchSampler
-from bireme.errors import ConfigError, StateError, UnsupportedError
+from bireme.errors import ConfigError, UnsupportedError
 from bireme.kvstore.base import KVStore, KVStoreBase
 from bireme.train import states
 from bireme.train.arrange import Compression, Wish, arrange
 from bireme.train.balancing import Balancing, connect
 from bireme.train.buffers import average_buffers
+from bireme.train.counting import Counting
 from bireme.train.learning_rate import check_learning_rates, get_learning_rate, set_learning_rate
 from bireme.train.lineup import Lineup
 from bireme.train.local_update import LocalUpdate
 from bireme.train.mode import Closure
-from bireme.train.optimizers import checked_group, make_optimizer
-from bireme.train.shares import NumSamples, check_counts, shares
+from bireme.train.optimizers import checked_group, make_optimizer, params_of, share_hooks
+from bireme.train.shares import NumSamples, shares
 from bireme.train.tables import with_tables
 from bireme.train.tracing import Tracing
 from bireme.update.spec import OptimizerSpec, Plain
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from bireme.train.overlap import Overlap
 
 __all__ = ("Trainer",)
-
-_LOCAL = "local"
 
 
 class Trainer(torch.optim.Optimizer):
@@ -110,18 +109,19 @@ class Trainer(torch.optim.Optimizer):
         self._inner = make_optimizer(self._lineup.modules[0], optimizer, optimizer_params)
         if isinstance(self._inner, Trainer):
             raise ConfigError("the optimizer is a Trainer already; give it the torch optimizer")
-        self._positions = self._lineup.positions(_params(self._inner))
-        if not any(param.requires_grad for param in _params(self._inner)):
+        self._positions = self._lineup.positions(params_of(self._inner))
+        if not any(param.requires_grad for param in params_of(self._inner)):
             raise ConfigError("no parameter of the optimizer requires a gradient; nothing to train")
         self._mode, self._store = arrange(self._lineup, self._inner, wish)
+        self._local = self._mode if isinstance(self._mode, LocalUpdate) else None
         self._steps = with_tables(self._mode, self._lineup, self._inner)
         self._overlap: Overlap | None = getattr(self._mode, "overlap", None)
-        self._begun: NumSamples = None
+        self._counting = Counting(len(self._lineup), self._store)
         self._owns_store = isinstance(kvstore, str)
         self._tracing = Tracing(self._lineup, self._store)
         self._balancing: Balancing | None = None
         self._mode.refresh(self._positions)
-        self._share_hooks()
+        share_hooks(self._inner, self)
         self._lineup.follow_first()
         self._lineup.follow_first_buffers()
 
@@ -208,7 +208,7 @@ class Trainer(torch.optim.Optimizer):
             closure, num_samples = None, closure
         if closure is None and self._balancing is not None:
             self._balancing.stop()
-        counts = self._step_counts(num_samples)
+        counts = self._counting.of_step(num_samples)
         if closure is None and isinstance(self._inner, torch.optim.LBFGS):
             raise ConfigError("LBFGS computes the loss several times; give step() a closure")
         check_learning_rates(self._inner)
@@ -232,13 +232,12 @@ class Trainer(torch.optim.Optimizer):
             ConfigError: As for :meth:`step`.
             StateError: The step has begun already.
         """
-        counts = self._counts(num_samples)
-        if self._begun is not None:
-            raise StateError("this step has begun already; call begin() once, before the backward")
+        counts = self._counting.of(num_samples)
+        self._counting.refuse_begun()
         self._notice_params()
         if self._overlap is not None:
             self._overlap.begin(counts)
-        self._begun = counts
+        self._counting.begin(counts)
 
     def accumulate(self) -> AbstractContextManager[None]:
         """Return a context in which backward passes only add to the gradients.
@@ -287,7 +286,7 @@ class Trainer(torch.optim.Optimizer):
             ConfigError: As for :meth:`step`.
             StateError: The optimizer runs in the store, or the store is closed.
         """
-        counts = self._step_counts(num_samples)
+        counts = self._counting.of_step(num_samples)
         self._notice_params()
         self._steps.merge(counts)
 
@@ -300,7 +299,7 @@ class Trainer(torch.optim.Optimizer):
         Raises:
             StateError: The optimizer runs in the store.
         """
-        self._counts(num_samples)
+        self._counting.of(num_samples)
         self._notice_params()
         self._steps.update(None)
 
@@ -332,10 +331,7 @@ class Trainer(torch.optim.Optimizer):
         Over a ``dist_local`` store there is one entry more, ``"local"``: where the local steps
         stand, what is under way, and the outer optimizer's state. It is this worker's own.
         """
-        state: dict[str, Any] = self._inner.state_dict()
-        if isinstance(self._mode, LocalUpdate):
-            state[_LOCAL] = self._mode.state()
-        return state
+        return states.states_of(self._inner, self._local)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over the state and hyper-parameters of an optimizer of the same class.
@@ -348,18 +344,7 @@ class Trainer(torch.optim.Optimizer):
             ConfigError: It belongs to other parameters or to another optimizer.
         """
         self._notice_params()
-        states.check_states(state_dict, self._inner)
-        mode, local = self._mode, state_dict.get(_LOCAL)
-        if isinstance(mode, LocalUpdate) and local is not None:
-            mode.check(local)
-        before = self._inner.state_dict()
-        try:
-            self._inner.load_state_dict(state_dict)
-        except BaseException:
-            self._inner.load_state_dict(before)
-            raise
-        if isinstance(mode, LocalUpdate) and local is not None:
-            mode.load(local)
+        states.take_over(state_dict, self._inner, self._local)
 
     def save_states(self, path: str | os.PathLike[str]) -> None:
         """Write :meth:`state_dict` to ``path``, all or nothing, as ``torch.save`` would.
@@ -385,8 +370,8 @@ class Trainer(torch.optim.Optimizer):
         and take exactly what the servers hold then; every worker calls it. With any other store
         it does nothing: they have what the servers hold, as new as the store's type promises.
         """
-        if isinstance(self._mode, LocalUpdate):
-            self._mode.settle()
+        if self._local is not None:
+            self._local.settle()
 
     def balance(self, sampler: BalancedBatchSampler) -> None:
         """Let the portions of ``sampler`` follow the speeds of the workers.
@@ -417,13 +402,14 @@ class Trainer(torch.optim.Optimizer):
         """
         if self._balancing is not None and self._balancing.sampler is sampler:
             return
-        if isinstance(self._mode, LocalUpdate):
+        if self._local is not None:
             raise ConfigError(
                 "local steps share no batches between workers; give each worker its own part of "
                 "the data, as ShardSampler does, or use 'dist_sync'"
             )
         devices = [params[0].device for params in self._lineup.params]
         self._balancing = connect(sampler, self._store, devices)
+        self._counting.sampler = sampler
         self._mode.ride(self._balancing)
 
     def sync_buffers(self, num_samples: NumSamples = None) -> None:
@@ -438,7 +424,7 @@ class Trainer(torch.optim.Optimizer):
         Raises:
             ConfigError: As for :meth:`step`.
         """
-        counts = self._counts(num_samples)
+        counts = self._counting.of(num_samples)
         average_buffers(self._lineup.modules, shares(counts, sum(counts)))
 
     @property
@@ -459,34 +445,11 @@ class Trainer(torch.optim.Optimizer):
             del scaler.grad_scale, scaler.found_inf
             raise
 
-    def _step_counts(self, num_samples: NumSamples) -> list[float]:
-        begun, self._begun = self._begun, None
-        return self._counts(begun if num_samples is None else num_samples)
-
-    def _counts(self, num_samples: NumSamples) -> list[float]:
-        if num_samples is None and self._balancing is not None and self._balancing.num_samples:
-            num_samples = [self._balancing.num_samples / len(self._lineup)] * len(self._lineup)
-        counts = check_counts(num_samples, len(self._lineup))
-        store = self._store
-        in_rounds = not isinstance(store, KVStore) or store.meets_in_rounds
-        if store is None or store.num_workers == 1 or not in_rounds:
-            shares(counts, sum(counts))
-        return counts
-
     def _notice_params(self) -> None:
         # The optimizer is the caller's, who may have added a group to it directly.
         if sum(len(group["params"]) for group in self._inner.param_groups) != len(self._positions):
-            self._positions = self._lineup.positions(_params(self._inner))
+            self._positions = self._lineup.positions(params_of(self._inner))
             self._mode.refresh(self._positions)
-
-    def _share_hooks(self) -> None:
-        inner = self._inner
-        self._optimizer_step_pre_hooks = inner._optimizer_step_pre_hooks
-        self._optimizer_step_post_hooks = inner._optimizer_step_post_hooks
-        self._optimizer_state_dict_pre_hooks = inner._optimizer_state_dict_pre_hooks
-        self._optimizer_state_dict_post_hooks = inner._optimizer_state_dict_post_hooks
-        self._optimizer_load_state_dict_pre_hooks = inner._optimizer_load_state_dict_pre_hooks
-        self._optimizer_load_state_dict_post_hooks = inner._optimizer_load_state_dict_post_hooks
 
     def __getstate__(self) -> dict[str, Any]:
         raise UnsupportedError("a Trainer cannot be copied or pickled; save its state_dict()")
@@ -494,7 +457,3 @@ class Trainer(torch.optim.Optimizer):
     def __repr__(self) -> str:
         where = "no store" if self._store is None else f"a {self._store.type!r} store"
         return f"Trainer of {len(self._lineup)} replica(s) with {where}: {self._inner!r}"
-
-
-def _params(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    return [param for group in optimizer.param_groups for param in group["params"]]
