@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bireme.errors import ConfigError
-from bireme.train.balancer import Balancer
+from bireme.train.balancer import Balancer, shares_of
 
 
 def run(balancer, seconds_of, num_steps, batch_size=256):
@@ -175,3 +175,15 @@ def test_short_steps_are_added_up_until_they_make_a_measurement():
         balancer.record([3, 1], [0.001, 0.001])
     assert balancer.speeds == (pytest.approx(3000), pytest.approx(1000))
     assert balancer.shares == pytest.approx((0.75, 0.25))
+
+
+def test_a_work_load_list_says_who_gets_how_much():
+    assert shares_of(None, 2).sizes(9) == [5, 4]
+    assert shares_of([3, 1], 2).sizes(8) == [6, 2]
+    assert isinstance(shares_of("auto", 2), Balancer)
+
+
+@pytest.mark.parametrize("work_load_list", ["even", 2, [1, 2, 3], [0, 0]])
+def test_what_is_no_work_load_list_is_refused(work_load_list):
+    with pytest.raises(ConfigError, match="work_load_list"):
+        shares_of(work_load_list, 2)

@@ -96,3 +96,9 @@ def test_a_loss_must_be_one_number():
         scalar(torch.ones(3))
     with pytest.raises(ConfigError, match="a float"):
         scalar(1.0)
+
+
+def test_a_loss_is_asked_for_where_it_is_needed():
+    computing_of(nn.Linear(2, 1)).need_loss()
+    with pytest.raises(ConfigError, match="has no loss; pass one"):
+        computing_of(nn.Linear(2, 1), loss=None).need_loss()

@@ -4,7 +4,7 @@ from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
 from bireme.data import BalancedBatchSampler, ShardSampler
 from bireme.errors import ConfigError
-from bireme.train.loaders import balanced_loader, sampler_of
+from bireme.train.loaders import Portions, balanced_loader, sampler_of
 
 DATA = TensorDataset(torch.arange(20))
 
@@ -67,3 +67,30 @@ def test_other_loaders(loader, text):
 def test_only_balanced_samplers_are_found():
     assert sampler_of(DataLoader(DATA, 8)) is None
     assert sampler_of([1, 2]) is None
+
+
+def test_portions_go_on_where_they_were():
+    portions, loader = Portions(), DataLoader(DATA, 8)
+    first, sampler = portions.of(loader, [1], None)
+    assert sampler_of(first) is sampler
+    assert portions.of(loader, [1], None) == (first, sampler)
+    other, _ = portions.of(loader, "auto", None)
+    assert other is not first
+
+
+def test_portions_are_those_of_the_stores_workers():
+    class Second:
+        num_workers = 2
+        rank = 1
+
+    mine, sampler = Portions().of(DataLoader(DATA, 8), [3, 1], Second())
+    assert [batch[0].tolist() for batch in mine] == [[6, 7], [14, 15], [19]]
+    assert (sampler.part_index, sampler.num_parts) == (1, 2)
+
+
+def test_without_a_list_a_loader_is_taken_as_it_is():
+    portions, loader = Portions(), DataLoader(DATA, 8)
+    assert portions.of(loader, None, None) == (loader, None)
+    sampler = BalancedBatchSampler(20, 4)
+    dealt = DataLoader(DATA, batch_sampler=sampler)
+    assert portions.of(dealt, None, None) == (dealt, sampler)

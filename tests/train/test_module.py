@@ -152,29 +152,15 @@ def test_batches_may_be_dicts_arrays_and_nested():
     assert module.predict(batches[:1]).shape == (5, 1)
 
 
-def test_score_and_predict_see_every_sample_once():
-    module = Module(nn.Identity(), context=cpus(2), work_load_list=[2, 1])
-    x = torch.randn(11, 3)
-    y = torch.randint(3, (11,))
+def test_score_and_predict_take_the_modules_contexts_and_loss():
+    module = Module(nn.Identity(), functional.cross_entropy, cpus(2), [2, 1])
+    x, y = torch.randn(11, 3), torch.randint(3, (11,))
     loader = DataLoader(TensorDataset(x, y), 4)
     assert torch.equal(module.predict(loader), x)
-    assert torch.equal(module.predict(x), x)
-    assert torch.equal(module.predict(x.numpy()), x)
     assert torch.equal(module(x), x)
     assert module.score(loader) == {"accuracy": (x.argmax(1) == y).sum().item() / 11}
-    with_loss = Module(nn.Identity(), functional.cross_entropy, cpus(2))
     expected = functional.cross_entropy(x, y).item()
-    assert with_loss.score(loader, "loss")["loss"] == pytest.approx(expected)
-
-
-def test_scoring_leaves_modes_and_gradients_alone():
-    net = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.9))
-    module = Module(net)
-    x = torch.ones(4, 2)
-    out = module.predict(x)
-    assert torch.equal(out, net[0](x))
-    assert net.training
-    assert not out.requires_grad
+    assert module.score(loader, "loss")["loss"] == pytest.approx(expected)
 
 
 def norm_net():

@@ -6,12 +6,13 @@ Called by :class:`bireme.Module`, which measures the contexts.
 import math
 import statistics
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
+from typing import Literal
 
 from bireme.errors import ConfigError
-from bireme.train.workload import proportional_sizes
+from bireme.train.workload import EvenShares, FixedShares, Shares, proportional_sizes
 
-__all__ = ("Balancer",)
+__all__ = ("Balancer", "shares_of")
 
 
 class Balancer:
@@ -147,3 +148,34 @@ class Balancer:
             for share, want in zip(self._shares, wanted, strict=True)
         ):
             self._shares = wanted
+
+
+def shares_of(
+    work_load_list: Sequence[float] | Literal["auto"] | None, num_contexts: int
+) -> Shares:
+    """Return who gets how much, as a module's ``work_load_list`` says.
+
+    Args:
+        work_load_list: One number for each context; ``"auto"`` for measured speeds; ``None`` for
+            equal shares.
+        num_contexts: Number of contexts, >= 1.
+
+    Raises:
+        ConfigError: It is none of these.
+
+    Example:
+        >>> shares_of([3, 1], 2).sizes(8), shares_of(None, 2).sizes(8)
+        ([6, 2], [4, 4])
+    """
+    if work_load_list is None:
+        return EvenShares(num_contexts)
+    if isinstance(work_load_list, str):
+        if work_load_list != "auto":
+            raise ConfigError(f"work_load_list must be numbers or 'auto', got {work_load_list!r}")
+        return Balancer(num_contexts)
+    if not isinstance(work_load_list, Sized) or len(work_load_list) != num_contexts:
+        raise ConfigError(
+            f"work_load_list must hold one number per context ({num_contexts}), "
+            f"got {work_load_list!r}"
+        )
+    return FixedShares(work_load_list)

@@ -116,6 +116,18 @@ class Computing:
             done = self.replicas.run(self._infer_slice, _cut(data, sizes))
         return self._join([each.value for each in done if each is not None])
 
+    def need_loss(self) -> None:
+        """Raise unless there is a loss.
+
+        Raises:
+            ConfigError: There is none.
+        """
+        if self.replicas.first.loss is None:
+            raise ConfigError(
+                "the module has no loss; pass one, such as "
+                "Module(net, loss=torch.nn.functional.cross_entropy)"
+            )
+
     def loss(self, pred: nested.Nested, label: nested.Nested) -> torch.Tensor:
         """Return the loss of outputs and labels on the first context."""
         first = self.replicas.first

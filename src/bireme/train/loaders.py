@@ -10,8 +10,9 @@ from torch.utils import data as torch_data
 from bireme.balance.choosing import WorkLoads
 from bireme.data.balanced import BalancedBatchSampler
 from bireme.errors import ConfigError
+from bireme.kvstore.base import KVStoreBase
 
-__all__ = ("balanced_loader", "sampler_of")
+__all__ = ("Portions", "balanced_loader", "sampler_of")
 
 _KEPT = (
     "num_workers",
@@ -24,6 +25,45 @@ _KEPT = (
     "prefetch_factor",
     "persistent_workers",
 )
+
+
+class Portions:
+    """This worker's portions of the batches that a module trains on.
+
+    Example:
+        >>> loader = torch_data.DataLoader(range(8), batch_size=4)
+        >>> mine, sampler = Portions().of(loader, "auto", None)
+        >>> [batch.tolist() for batch in mine], sampler.num_parts
+        ([[0, 1, 2, 3], [4, 5, 6, 7]], 1)
+    """
+
+    def __init__(self) -> None:
+        self._shared: tuple[object, Any] | None = None
+
+    def of(
+        self, loader: Any, work_load_list: WorkLoads, store: KVStoreBase | None
+    ) -> tuple[Any, BalancedBatchSampler | None]:
+        """Return what this worker loads, and the balanced sampler that deals it, if one does.
+
+        Asked for the same again, it returns the same loader, so that portions and the order of
+        samples go on from where they were.
+
+        Args:
+            loader: Data as given to ``fit``.
+            work_load_list: As given to ``fit``; ``None`` takes ``loader`` as it is.
+            store: Whose workers share each batch.
+
+        Raises:
+            ConfigError: As for :func:`balanced_loader`.
+        """
+        if work_load_list is not None:
+            wish = (loader, work_load_list)
+            num_workers, rank = (1, 0) if store is None else (store.num_workers, store.rank)
+            if self._shared is None or self._shared[0] != wish:
+                made = balanced_loader(loader, work_load_list, num_workers, rank)
+                self._shared = (wish, made)
+            loader = self._shared[1]
+        return loader, sampler_of(loader)
 
 
 def sampler_of(loader: Any) -> BalancedBatchSampler | None:

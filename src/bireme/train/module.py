@@ -7,7 +7,7 @@ The highest layer: scripts and the command line call it. It splits batches, lets
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self, TypedDict, Unpack
 
 import torch
@@ -23,6 +23,7 @@ from bireme.train import (
     checkpoint,
     computing,
     contexts,
+    evaluating,
     events,
     fitting,
     loaders,
@@ -30,9 +31,8 @@ from bireme.train import (
     rebuilding,
     resuming,
     split,
-    workload,
 )
-from bireme.train.metrics import MetricLike, MetricSet
+from bireme.train.metrics import MetricLike
 from bireme.train.trainer import Trainer
 from bireme.types import Context
 
@@ -109,13 +109,13 @@ class Module:
         if amp_dtype not in (None, torch.bfloat16):
             raise UnsupportedError(f"amp_dtype must be torch.bfloat16 or None, got {amp_dtype}")
         found = contexts.contexts_of(net, context)
-        shares = _shares_of(work_load_list, len(found))
+        shares = balancer.shares_of(work_load_list, len(found))
         replicas = contexts.Replicas(net, loss, found)
         self._computing = computing.Computing(replicas, shares, amp_dtype)
         self._compression = compression
         self._overlap = overlap
         self._sizes: Sequence[int] | None = None
-        self._shared: tuple[object, Any] | None = None
+        self._portions = loaders.Portions()
         self._keeper = resuming.TrainingKeeper()
 
     @property
@@ -189,7 +189,7 @@ class Module:
         """
         data, label = batches.pair(batch)
         trainer = self.trainer
-        self._need_loss()
+        self._computing.need_loss()
         trainer.zero_grad()
         self._sizes = None
         begin = trainer.begin if self._overlap else None
@@ -236,13 +236,7 @@ class Module:
         Raises:
             ConfigError: There is no data, or an output has no batch along axis 0.
         """
-        cpu = torch.device("cpu")
-        with self._computing.mode(training=False):
-            parts = [
-                split.move(self._computing.infer(batches.inputs(batch)), cpu)
-                for batch in batches.epoch_batches("data", batches.single_pass(data), 0)
-            ]
-        return nested.merge(parts, torch.cat)
+        return evaluating.predict(self._computing, data)
 
     def score(self, data: Any, metric: MetricLike = "acc") -> dict[str, float]:
         """Return each metric over all of ``data``, by name.
@@ -259,19 +253,7 @@ class Module:
             >>> module.score([(torch.eye(2), torch.tensor([0, 0]))], "acc")
             {'accuracy': 0.5}
         """
-        found = MetricSet(metric)
-        found.reset()
-        if found.wants_loss:
-            self._need_loss()
-        device = self._computing.replicas.first.device
-        with self._computing.mode(training=False):
-            for batch in batches.epoch_batches("data", batches.single_pass(data), 0):
-                inputs, label = batches.pair(batch)
-                num_samples = nested.batch_size_of((inputs, label), name="batch")
-                pred, label = self._computing.infer(inputs), split.move(label, device)
-                loss = self._computing.loss(pred, label) if found.wants_loss else None
-                found.update(pred, label, loss, num_samples)
-        return found.values()
+        return evaluating.score(self._computing, data, metric)
 
     def fit(  # noqa: PLR0913 (the names are a contract)
         self,
@@ -341,9 +323,12 @@ class Module:
             batch_callbacks=fitting.callbacks_of("batch_end_callback", batch_end_callback),
             epoch_callbacks=fitting.callbacks_of("epoch_end_callback", epoch_end_callback),
         )
-        self._need_loss()
+        self._computing.need_loss()
         self.init_optimizer(kvstore, optimizer, optimizer_params)
-        plan = self._shared_out(plan, work_load_list)
+        loader, sampler = self._portions.of(train_data, work_load_list, self.trainer.kvstore)
+        if sampler is not None:
+            self.trainer.balance(sampler)
+        plan = dataclasses.replace(plan, train_data=loader)
         scheduler = self._keeper.resume(lr_scheduler)
         with self._computing.mode(training=True):
             fitting.run(self, plan, scheduler)
@@ -431,42 +416,3 @@ class Module:
         raise UnsupportedError(
             "a Module cannot be copied or pickled, as its threads cannot; use save_checkpoint"
         )
-
-    def _shared_out(self, plan: fitting.Plan, work_load_list: WorkLoads) -> fitting.Plan:
-        """Return ``plan`` with this worker's portions of the training data."""
-        loader = plan.train_data
-        if work_load_list is not None:
-            store, wish = self.trainer.kvstore, (loader, work_load_list)
-            num_workers, rank = (1, 0) if store is None else (store.num_workers, store.rank)
-            if self._shared is None or self._shared[0] != wish:
-                made = loaders.balanced_loader(loader, work_load_list, num_workers, rank)
-                self._shared = (wish, made)
-            loader = self._shared[1]
-        sampler = loaders.sampler_of(loader)
-        if sampler is not None:
-            self.trainer.balance(sampler)
-        return dataclasses.replace(plan, train_data=loader)
-
-    def _need_loss(self) -> None:
-        if self._computing.replicas.first.loss is None:
-            raise ConfigError(
-                "the module has no loss; pass one, such as "
-                "Module(net, loss=torch.nn.functional.cross_entropy)"
-            )
-
-
-def _shares_of(
-    work_load_list: Sequence[float] | Literal["auto"] | None, num_contexts: int
-) -> workload.Shares:
-    if work_load_list is None:
-        return workload.EvenShares(num_contexts)
-    if isinstance(work_load_list, str):
-        if work_load_list != "auto":
-            raise ConfigError(f"work_load_list must be numbers or 'auto', got {work_load_list!r}")
-        return balancer.Balancer(num_contexts)
-    if not isinstance(work_load_list, Sized) or len(work_load_list) != num_contexts:
-        raise ConfigError(
-            f"work_load_list must hold one number per context ({num_contexts}), "
-            f"got {work_load_list!r}"
-        )
-    return workload.FixedShares(work_load_list)
