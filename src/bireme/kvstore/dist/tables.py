@@ -49,7 +49,13 @@ class StoreTables:
         self._client = client
         self._directory = directory
         self._config = config
-        self._meeting = Meeting(agreement.sum, agreement.share_outcome, store._refuse_closed)
+        self._meeting = Meeting(
+            client.rank,
+            config.num_workers,
+            agreement.sum,
+            agreement.share_outcome,
+            store._refuse_closed,
+        )
         self._tables: list[Table] = []
 
     def __len__(self) -> int:

@@ -5,14 +5,16 @@ face in a model.
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 import numpy as np
 import torch
 
-from bireme.errors import BiremeError, ConfigError, StateError, UnsupportedError
+from bireme.errors import ConfigError, StateError, UnsupportedError
 from bireme.kvstore.tables import saving
+from bireme.kvstore.tables.arguments import check_gradients, check_ids
+from bireme.kvstore.tables.meeting import Meeting
 from bireme.kvstore.tables.options import TableOptions
 from bireme.node.memory import Held, bytes_of
 from bireme.node.tables.index import Deal, deal
@@ -25,33 +27,9 @@ from bireme.update.rowwise import RowOptimizer
 from bireme.wire.messages import CommandKind, InitEntry, JobConfig, KeyDecl
 from bireme.wire.tables import encode_table
 
-__all__ = ("Batch", "Meeting", "Table")
+__all__ = ("Batch", "Table")
 
 _RAW = "raw"
-
-
-class Meeting:
-    """How the workers of a table agree; the store's own agreement does it.
-
-    Args:
-        add: Sums a tensor over all workers under a name.
-        share_outcome: Raises rank 0's error on every worker.
-        refuse_closed: Raises when the store is closed.
-    """
-
-    def __init__(
-        self,
-        add: Callable[[str, torch.Tensor], torch.Tensor],
-        share_outcome: Callable[[Any], None],
-        refuse_closed: Callable[[], None],
-    ) -> None:
-        self.add = add
-        self.share_outcome = share_outcome
-        self.refuse_closed = refuse_closed
-
-    def meet(self) -> None:
-        """Return when every worker has come here."""
-        self.add("meeting", torch.zeros(1))
 
 
 class Batch:
@@ -120,7 +98,7 @@ class Table:
         self.num_loads = 0
         """How often rows were replaced from files; a batch from before is out of date."""
         specs = options.specs(config.num_servers)
-        self._agree()
+        meeting.compare(f"table {number}", options)
         decl = KeyDecl(
             options.name,
             (0, options.dim),
@@ -186,7 +164,7 @@ class Table:
             ConfigError: An id is out of range.
         """
         self._meeting.refuse_closed()
-        self._check_ids(ids)
+        check_ids(ids, self.options)
         parts = deal(ids.detach().contiguous().numpy(), self._config.num_servers)
         rows = torch.empty(len(parts.ids), self.options.dim, dtype=self.options.dtype)
         wanted = torch.from_numpy(parts.ids)
@@ -236,7 +214,10 @@ class Table:
             ConfigError: Shapes or types do not fit, or an id is out of range.
             StateError: There is no optimizer.
         """
-        self._check_push(ids, grads, weight)
+        self._meeting.refuse_closed()
+        check_ids(ids, self.options)
+        self.require_optimizer()
+        check_gradients(len(ids), grads, weight, self.options)
         parts = deal(ids.detach().contiguous().numpy(), self._config.num_servers)
         total = torch.zeros(len(parts.ids), self.options.dim, dtype=self.options.dtype)
         total.index_add_(0, torch.from_numpy(parts.inverse), grads.detach())
@@ -283,9 +264,8 @@ class Table:
             ConfigError: A server cannot write there. Raised on every worker.
         """
         self._meeting.refuse_closed()
-        self._rank_0_does(
-            lambda: saving.save(self._tell, folder, self.options, self._spec),
-        )
+        self._client.flush()
+        self._meeting.rank_0_does(lambda: saving.save(self._tell, folder, self.options, self._spec))
 
     def load(self, folder: str, *, optimizer_states: bool = True) -> None:
         """Replace all rows by saved ones, all or nothing; every worker calls it.
@@ -310,7 +290,8 @@ class Table:
                 self._accept(folder, cast("Mapping[str, object]", body))
             saving.load(self._tell, folder, self.options, manifest, optimizer_states)
 
-        self._rank_0_does(work)
+        self._client.flush()
+        self._meeting.rank_0_does(work)
         self.num_loads += 1
 
     def _accept(self, folder: str, body: Mapping[str, object]) -> None:
@@ -320,23 +301,6 @@ class Table:
             raise ConfigError(
                 f"{folder} holds states of {body['name']}, but table {self.options.name!r} uses "
                 f"{self._spec.name}; load(..., optimizer_states=False) takes the rows alone"
-            )
-
-    def _agree(self) -> None:
-        """Compare the options of all workers; each of them sees who differs."""
-        size = self._config.num_workers
-        mine = torch.zeros(size, 32, dtype=torch.uint8)
-        mine[self._client.rank] = torch.frombuffer(
-            bytearray(self.options.digest()), dtype=torch.uint8
-        )
-        told = self._meeting.add(f"table {self._number}", mine)
-        others = [rank for rank in range(size) if not torch.equal(told[rank], told[0])]
-        if others:
-            names = ", ".join(f"W[{rank}]" for rank in others[:8])
-            raise ConfigError(
-                f"every worker must declare the same tables in the same order, but table "
-                f"{self.options.name!r} ({self.options}) here is another one on {names} than on "
-                "W[0]"
             )
 
     def _init_entry(self, index: int, size_bytes: int, decl: KeyDecl) -> InitEntry:
@@ -351,36 +315,6 @@ class Table:
             size_bytes,
             staleness=decl.staleness,
         )
-
-    def _check_ids(self, ids: torch.Tensor) -> None:
-        if ids.dtype is not torch.int64:
-            raise ConfigError(f"ids must be int64, got {ids.dtype}")
-        if ids.dim() != 1 or ids.device.type != "cpu":
-            raise ConfigError(
-                f"ids must be one-dimensional and on the CPU, got shape {tuple(ids.shape)} on "
-                f"{ids.device}"
-            )
-        limit = self.options.num_rows
-        if limit is not None and len(ids):
-            low, high = int(ids.min()), int(ids.max())
-            if low < 0 or high >= limit:
-                raise ConfigError(
-                    f"ids run from {low} to {high}, but table {self.options.name!r} has rows 0 to "
-                    f"{limit - 1}"
-                )
-
-    def _check_push(self, ids: torch.Tensor, grads: torch.Tensor, weight: float) -> None:
-        self._meeting.refuse_closed()
-        self._check_ids(ids)
-        self.require_optimizer()
-        if grads.shape != (len(ids), self.options.dim) or grads.dtype is not self.options.dtype:
-            raise ConfigError(
-                f"gradients of {len(ids)} rows of table {self.options.name!r} are {grads.dtype} of "
-                f"shape {tuple(grads.shape)}, not {self.options.dtype} of shape "
-                f"{(len(ids), self.options.dim)}"
-            )
-        if not 0 <= weight < float("inf"):
-            raise ConfigError(f"weight must be a finite number >= 0, got {weight}")
 
     def require_optimizer(self) -> None:
         """Raise unless an optimizer was set.
@@ -405,15 +339,3 @@ class Table:
 
     def _tell(self, body: Mapping[str, object]) -> dict[int, Any]:
         return self._command(CommandKind.TABLE, body)
-
-    def _rank_0_does(self, work: Callable[[], None]) -> None:
-        self._client.flush()
-        # From here on no worker pushes until all are told of the outcome.
-        self._meeting.meet()
-        error: BiremeError | OSError | None = None
-        if self._client.rank == 0:
-            try:
-                work()
-            except (BiremeError, OSError) as refusal:
-                error = refusal
-        self._meeting.share_outcome(error)
