@@ -9,15 +9,16 @@ import itertools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from bireme.core.actions import Action, Close, Connect, Log, Release, Send
+from bireme.core.actions import Action, Close, Log, Release, Send
+from bireme.core.delivering import Deliveries
 from bireme.core.events import ConnectFailed, Event, Linked, Lost, Received
 from bireme.core.fetching import Fetchings
-from bireme.core.gathering import Bundle, Client, Piece, RelaySums, is_plain
-from bireme.core.member import RETRY_S
+from bireme.core.gathering import Bundle, Client, RelaySums, is_plain
 from bireme.core.neighbours import Neighbours
 from bireme.core.tree import Tree
 from bireme.core.turns import Turns
-from bireme.types.nodes import NodeId, Role
+from bireme.core.ways import Ways
+from bireme.types.nodes import Role
 from bireme.types.shards import span_of
 from bireme.wire.messages import (
     Ack,
@@ -45,24 +46,8 @@ if TYPE_CHECKING:
 
 __all__ = ("RelayCore",)
 
-_ATTACH_RESEND_S = 1.0
 _PATIENCE_S = 10.0
 """How long a push waits here for the same push of the other workers, then its worker sends it."""
-_LONGEST_PAUSE = 8
-
-
-class _Way:
-    """The link to one server."""
-
-    __slots__ = ("addresses", "attached", "due_s", "link", "node")
-
-    def __init__(self, node: NodeId, addresses: tuple[str, ...]) -> None:
-        self.node = node
-        self.addresses = addresses
-        self.link: int | None = None
-        self.attached = False
-        self.due_s: float | None = None
-        """When to try again: to connect without a link, to attach with one."""
 
 
 class RelayCore:
@@ -99,21 +84,14 @@ class RelayCore:
         self._spans = {
             rank: span_of(rank, config.num_workers, config.num_shards) for rank in neighbours.ranks
         }
-        self._ways = {
-            info.node.rank: _Way(info.node, info.addresses) for info in neighbours.servers
-        }
-        self._servers: dict[int, _Way] = {}
-        """By link."""
+        self._ways = Ways(self._leader, incarnation, neighbours.servers)
         self._workers: dict[int, int] = {}
         """Rank of each local worker, by link."""
         self._turns = Turns()
-        self._pieces: dict[int, Piece] = {}
-        """By request: what was sent and is not answered."""
-        self._questions: dict[int, int] = {}
-        """By request: the piece that was asked about."""
         self._numbers = itertools.count()
+        self._deliveries = Deliveries(self._ways, self._spans, self._numbers, self._pause_s)
         self._fetchings = Fetchings(
-            self._workers, self._link_to, sums, self._numbers, config.resend_timeout_s
+            self._workers, self._ways.link_to, sums, self._numbers, self._pause_s
         )
         self._sweep_s: float | None = None
         self._actions: list[Action] = []
@@ -135,15 +113,12 @@ class RelayCore:
     def start(self, now_s: float) -> list[Action]:
         """Begin: connect to the servers."""
         self._now_s = now_s
-        return [Connect(way.node, way.addresses) for way in self._ways.values()]
+        return self._ways.start()
 
     def next_deadline_s(self) -> float | None:
         """Return when a ``Tick`` is due."""
-        due = [way.due_s for way in self._ways.values() if way.due_s is not None]
-        for each in (self._sweep_s, self._fetchings.next_deadline_s()):
-            if each is not None:
-                due.append(each)
-        return min(due, default=None)
+        parts = (self._sweep_s, self._ways.next_deadline_s(), self._fetchings.next_deadline_s())
+        return min((due_s for due_s in parts if due_s is not None), default=None)
 
     def handle(self, event: Event, now_s: float) -> list[Action]:
         """Take one event and return what is to be done."""
@@ -151,9 +126,9 @@ class RelayCore:
         if type(event) is Received:
             self._received(event.link, event.message, event.payload)
         elif type(event) is Linked:
-            self._linked(event.link, event.node)
+            self._actions += self._ways.linked(event.link, event.node, self._view, now_s)
         elif type(event) is ConnectFailed:
-            self._ways[event.node.rank].due_s = now_s + RETRY_S
+            self._ways.failed(event.node.rank, now_s)
         elif type(event) is Lost:
             self._lost(event.link, event.reason)
         else:
@@ -170,7 +145,7 @@ class RelayCore:
             self._send(link, Status(message.request, self._report()))
         elif type(message) is Leave:
             self._worker_gone(link)
-        elif link in self._workers or link in self._servers:
+        elif link in self._workers or link in self._ways.by_link:
             is_worker = link in self._workers
             receivers = self._from_workers if is_worker else self._from_servers
             receiver = receivers.get(type(message))
@@ -187,35 +162,18 @@ class RelayCore:
         self._view = max(self._view, message.view)
         self._send(link, Attached(self._leader, self._incarnation, self._view))
 
-    def _linked(self, link: int, node: NodeId) -> None:
-        way = self._ways[node.rank]
-        if way.link is not None:
-            self._servers.pop(way.link, None)
-        way.link, way.attached = link, False
-        way.due_s = self._now_s + _ATTACH_RESEND_S
-        self._servers[link] = way
-        self._send(link, Attach(self._leader, self._incarnation, self._view))
-
     def _attached(self, link: int, _message: Attached, _payload: object) -> None:
-        way = self._servers[link]
-        if way.attached:
-            return
-        way.attached, way.due_s = True, None
-        for piece in list(self._pieces.values()):
-            if piece.bundle.server == way.node.rank:
-                self._send_piece(piece)
-        self._actions += self._fetchings.reached(way.node.rank, self._view, self._now_s)
+        server = self._ways.attached(link)
+        if server is not None:
+            self._actions += self._deliveries.reached(server, self._now_s)
+            self._actions += self._fetchings.reached(server, self._view, self._now_s)
 
     def _lost(self, link: int, reason: str) -> None:
-        way = self._servers.pop(link, None)
-        if way is None:
+        if link in self._ways.by_link:
+            is_needed = bool(self._deliveries.pieces) or self._fetchings.is_waiting
+            self._actions += self._ways.lost(link, reason, is_needed=is_needed)
+        else:
             self._worker_gone(link)
-        elif way.link == link:
-            way.link, way.attached, way.due_s = None, False, None
-            text = f"the relay lost the link to {way.node}: {reason}"
-            # Servers leave at the job's end, when nothing is under way.
-            level = "warning" if self._pieces or self._fetchings.is_waiting else "debug"
-            self._actions += [Log(level, text), Connect(way.node, way.addresses)]
 
     def _worker_gone(self, link: int) -> None:
         """A worker speaks for itself from now on: nothing waits for it, and what it gave goes."""
@@ -232,7 +190,7 @@ class RelayCore:
     # What workers hand over.
 
     def _handover(self, link: int, message: Handover, payload: object) -> None:
-        if message.rank != self._workers.get(link) or message.server not in self._ways:
+        if message.rank != self._workers.get(link) or message.server not in self._ways.by_rank:
             self._send(link, Declined(message.request, "this relay does not serve it"))
             return
         self._view = max(self._view, message.view)
@@ -262,15 +220,11 @@ class RelayCore:
         self._close_if_complete(bundle)
 
     def _fetch(self, link: int, message: Fetch, _payload: object) -> None:
-        if message.rank != self._workers.get(link) or message.server not in self._ways:
+        if message.rank != self._workers.get(link) or message.server not in self._ways.by_rank:
             self._send(link, Declined(message.request, "this relay does not serve it"))
             return
         self._view = max(self._view, message.view)
         self._actions += self._fetchings.ask(link, message, self._view, self._now_s)
-
-    def _link_to(self, server: int) -> int | None:
-        way = self._ways[server]
-        return way.link if way.attached else None
 
     def _close_if_complete(self, bundle: Bundle) -> None:
         if bundle.pieces is not None or any(
@@ -279,17 +233,7 @@ class RelayCore:
             return
         spans = {rank: self._spans[rank] for rank in bundle.clients}
         for piece in bundle.close(self._leader.rank, self._view, spans, self._numbers):
-            self._pieces[piece.message.request] = piece
-            piece.pause_s = self._pause_s
-            self._send_piece(piece)
-
-    def _send_piece(self, piece: Piece) -> None:
-        piece.due_s = self._now_s + piece.pause_s
-        way = self._ways[piece.bundle.server]
-        if way.link is None or not way.attached:
-            return
-        payload = () if piece.handle is None else (piece.handle,)
-        self._actions.append(Send(way.link, piece.message, payload, piece.message.priority))
+            self._actions += self._deliveries.send(piece, self._now_s)
 
     def _decline(self, bundle: Bundle, reason: str) -> None:
         for client in bundle.clients.values():
@@ -299,8 +243,7 @@ class RelayCore:
         self._end(bundle)
 
     def _end(self, bundle: Bundle) -> None:
-        for piece in bundle.pieces or ():
-            self._pieces.pop(piece.message.request, None)
+        self._deliveries.end(bundle)
         self._actions += [Release(handle) for handle in bundle.handles()]
         self._turns.close(bundle)
 
@@ -320,7 +263,7 @@ class RelayCore:
     # What servers answer.
 
     def _value(self, _link: int, message: Value, payload: object) -> None:
-        piece = self._pieces.get(message.request)
+        piece = self._deliveries.pieces.get(message.request)
         if piece is None:
             self._actions += self._fetchings.answer(message, payload)
             return
@@ -342,7 +285,7 @@ class RelayCore:
             self._end(bundle)
 
     def _ack(self, _link: int, message: Ack, _payload: object) -> None:
-        piece = self._pieces.get(message.request)
+        piece = self._deliveries.pieces.get(message.request)
         if piece is None or piece.bundle.want_value:
             return
         bundle = piece.bundle
@@ -360,26 +303,17 @@ class RelayCore:
         self._send(client.link, Ack(client.request, self._view, named))
 
     def _rounds_reply(self, _link: int, message: RoundsReply, _payload: object) -> None:
-        piece = self._pieces.get(self._questions.pop(message.request, -1))
-        if piece is None:
-            return
-        known = {(each.key_id, each.index): each for each in message.entries}
-        for entry in piece.message.entries:
-            number = piece.message.round + entry.lead
-            found = known.get((entry.key_id, entry.index))
-            if found is None or found.next_round <= number or found.version > number:
-                self._send_piece(piece)
-                return
+        self._actions += self._deliveries.replied(message, self._now_s)
 
     def _fault(self, _link: int, message: Fault, _payload: object) -> None:
-        piece = None if message.request is None else self._pieces.get(message.request)
+        piece = None if message.request is None else self._deliveries.pieces.get(message.request)
         if piece is not None:
             self._decline(piece.bundle, message.text)
         self._actions += self._fetchings.decline(message.request, message.text)
 
     def _stale(self, _link: int, message: Stale, _payload: object) -> None:
         self._view = max(self._view, message.view)
-        piece = None if message.request is None else self._pieces.get(message.request)
+        piece = None if message.request is None else self._deliveries.pieces.get(message.request)
         if piece is not None:
             self._decline(piece.bundle, "the membership has changed")
         self._actions += self._fetchings.decline(message.request, "the membership has changed")
@@ -387,15 +321,7 @@ class RelayCore:
     # Time.
 
     def _tick(self) -> None:
-        for way in self._ways.values():
-            if way.due_s is None or self._now_s < way.due_s:
-                continue
-            if way.link is None:
-                way.due_s = None
-                self._actions.append(Connect(way.node, way.addresses))
-            else:
-                way.due_s = self._now_s + _ATTACH_RESEND_S
-                self._send(way.link, Attach(self._leader, self._incarnation, self._view))
+        self._actions += self._ways.tick(self._view, self._now_s)
         self._actions += self._fetchings.tick(self._view, self._now_s)
         if self._sweep_s is not None and self._now_s >= self._sweep_s:
             self._sweep()
@@ -403,29 +329,12 @@ class RelayCore:
     def _sweep(self) -> None:
         late_s = self._now_s - _PATIENCE_S
         for bundle in list(self._turns.bundles()):
-            is_stuck = bundle.pieces is None or not self._ways[bundle.server].attached
+            is_stuck = bundle.pieces is None or self._ways.link_to(bundle.server) is None
             if is_stuck and bundle.began_s <= late_s:
                 self._decline(bundle, f"it waited for {_PATIENCE_S:g} s")
-        for piece in self._pieces.values():
-            way = self._ways[piece.bundle.server]
-            if self._now_s >= piece.due_s and way.attached and way.link is not None:
-                piece.pause_s = min(2 * piece.pause_s, _LONGEST_PAUSE * self._pause_s)
-                piece.due_s = self._now_s + piece.pause_s
-                self._ask_about(way.link, piece)
+        self._actions += self._deliveries.tick(self._view, self._now_s)
         has_work = next(iter(self._turns.bundles()), None) is not None
         self._sweep_s = self._now_s + self._pause_s / 4 if has_work else None
-        if not has_work:
-            self._questions.clear()
-
-    def _ask_about(self, link: int, piece: Piece) -> None:
-        """Ask whether a piece has arrived, which costs less than to send it again."""
-        number, message = next(self._numbers), piece.message
-        rank = next(rank for rank, span in self._spans.items() if span[0] == message.first_shard)
-        keys = tuple(dict.fromkeys(entry.key_id for entry in message.entries))
-        self._questions[number] = message.request
-        # It must not overtake the push it asks about, which may still wait to leave.
-        question = Rounds(number, self._view, keys, rank)
-        self._actions.append(Send(link, question, (), message.priority))
 
     def _report(self) -> dict[str, object]:
         attached = sorted(set(self._workers.values()))
