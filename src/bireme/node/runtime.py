@@ -10,7 +10,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from bireme.core import actions as act
@@ -21,9 +20,7 @@ from bireme.node.connecting import Connector
 from bireme.node.egress import Egress
 from bireme.node.express import Express
 from bireme.node.links import with_links
-from bireme.node.memory import Memory
-from bireme.node.parcels import Parcel
-from bireme.node.sheets import joined
+from bireme.node.payloads import kept, laid_out, release_all
 from bireme.observe import traffic
 from bireme.transport.base import (
     Arrived,
@@ -41,6 +38,8 @@ from bireme.wire.probe import MOST_PING_BYTES
 from bireme.wire.recall import Codec
 
 if TYPE_CHECKING:
+    from bireme.node.memory import Memory
+    from bireme.node.parcels import Parcel
     from bireme.observe.timeline import Timeline
 
 __all__ = ("Core", "Outcome", "Runtime")
@@ -325,11 +324,11 @@ class Runtime:
         if type(message) is Status:
             message = Status(message.request, with_links(message.report, self.links))
         pieces: tuple[Memory | Parcel, ...] = action.payload  # type: ignore[assignment]
-        views, size_bytes = _laid_out(pieces) if pieces else ([], 0)
+        views, size_bytes = laid_out(pieces) if pieces else ([], 0)
         crc = crc_of(views) if views and self._payload_crc else None
         head = self._codec.encode(message, size_bytes, payload_crc=crc)
         self.num_messages += 1
-        on_sent = _kept(pieces) if pieces else None
+        on_sent = kept(pieces) if pieces else None
         if self.timeline is not None and on_sent is not None:
             on_sent = traffic.sending(self.timeline, message, action.priority, on_sent)
         frame = Frame.of_bytes(head, views, size_bytes)
@@ -340,7 +339,7 @@ class Runtime:
             link.send(frame, action.priority, on_sent)
         except PeerLost:
             # The transport reports the loss by a Closed; the role hears of it then.
-            _release_all(pieces)
+            release_all(pieces)
 
     def _fill(self, action: act.Fill) -> None:
         link, size_bytes = self.links.get(action.link), action.message.payload_size()
@@ -392,27 +391,3 @@ _LEVELS = logging.getLevelNamesMapping() | {
 
 def _ignore(action: act.Action) -> None:
     """Do nothing about a call's outcome: the role has no calls."""
-
-
-def _laid_out(pieces: Sequence[Memory | Parcel]) -> tuple[list[memoryview], int]:
-    """Return what follows a head, in pieces that are not empty, and its size."""
-    if len(pieces) == 1:
-        piece = pieces[0]
-        if type(piece) is Parcel:
-            return piece.views, piece.size_bytes
-        view = piece.view  # type: ignore[union-attr]
-        return ([view], len(view)) if view else ([], 0)
-    views = [view for view in joined(cast("Sequence[Memory]", pieces)) if view.nbytes]
-    return views, sum([view.nbytes for view in views])
-
-
-def _kept(pieces: Sequence[Memory | Parcel]) -> Callable[[], None]:
-    """Keep memory for a frame; return what lets go of it."""
-    for piece in pieces:
-        piece.retain()
-    return pieces[0].release if len(pieces) == 1 else partial(_release_all, pieces)
-
-
-def _release_all(pieces: Sequence[Memory | Parcel]) -> None:
-    for piece in pieces:
-        piece.release()
