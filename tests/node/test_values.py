@@ -3,15 +3,14 @@ import torch
 from tests.node.test_cells import Plain
 from tests.node.test_partials import raw
 
-from bireme.errors import BiremeError, ConfigError, StateError, UnsupportedError
+from bireme.errors import ConfigError, UnsupportedError
 from bireme.node.memory import tensor_over
-from bireme.node.pieces import pack, unpack
+from bireme.node.pieces import pack
 from bireme.node.values import TorchSlotValues
 from bireme.transport.base import ReceivedFrame
 from bireme.types.choices import Consistency, Layout
 from bireme.types.dtypes import DType
 from bireme.update import OptimizerSpec, to_body
-from bireme.update import states as files
 from bireme.wire.messages import CommandKind, InitEntry, PushEntry
 
 
@@ -108,42 +107,23 @@ def test_reading_rows(values):
             values.read_rows(cell, Received(raw(torch.tensor([bad]))), 1)
 
 
-def test_first_values_that_do_not_fit(values):
-    def entry(length, row_length, size):
-        return InitEntry(
-            1, 0, DType("float32"), length, row_length, Layout.DENSE, Consistency.SYNC, size
-        )
-
-    for bad in (entry(4, 2, 15), entry(4, 3, 16), entry(4, 0, 16)):
+def test_what_does_not_fit_is_refused_before_it_is_applied(values):
+    long = InitEntry(1, 0, DType("float32"), 4, 2, Layout.DENSE, Consistency.SYNC, 15)
+    with pytest.raises(ConfigError, match="15 bytes instead of 16"):
+        values.check_init(long)
+    cell = init(values)
+    values.command(0, CommandKind.SET_OPTIMIZER, to_body(OptimizerSpec("adam"), {}), None)
+    nothing = Received(raw(torch.zeros(4)))
+    for entry in (PushEntry(1, 0, 0, 12), PushEntry(1, 0, 0, 16, "raw", Layout.ROWS, 3)):
         with pytest.raises(ConfigError):
-            values.check_init(bad)
-    cell = values.initialise(0, entry(4, 2, 0), None, 0)
-    assert shown(values, cell) == [0, 0, 0, 0]
-    values.check_init(entry(0, 0, 0))
+            values.check_push(cell, entry, nothing, 0)
+    with pytest.raises(UnsupportedError, match="row-sparse"):
+        values.check_push(cell, *rows([0, 1], 1), 0)
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [
-        PushEntry(1, 0, 0, 12),
-        PushEntry(1, 0, 0, 16, "zip"),
-        PushEntry(1, 0, 0, 16, "2bit:0.5"),
-        PushEntry(1, 0, 0, 16, "raw", Layout.ROWS, 3),
-        PushEntry(1, 0, 0, 16, "2bit:0.5", Layout.ROWS, 1),
-    ],
-    ids=str,
-)
-def test_contributions_that_do_not_fit(values, entry):
-    cell = init(values)
-    with pytest.raises(BiremeError):
-        values.check_push(cell, entry, Received(raw(torch.zeros(4))), 0)
-
-
-def test_rows_out_of_range(values):
-    cell = init(values)
-    entry, payload = rows([0, 2], 1)
-    with pytest.raises(ConfigError, match="rows 0 to 1"):
-        values.check_push(cell, entry, payload, 0)
+def test_without_a_first_value_a_slot_is_zero(values):
+    entry = InitEntry(1, 0, DType("float32"), 4, 2, Layout.DENSE, Consistency.SYNC, 0)
+    assert shown(values, values.initialise(0, entry, None, 0)) == [0, 0, 0, 0]
 
 
 def test_optimizers_come_change_and_go(values):
@@ -160,68 +140,11 @@ def test_optimizers_come_change_and_go(values):
     assert shown(values, cell) == [7] * 4
 
 
-def test_states_are_saved_and_loaded(values):
+def test_what_a_command_overwrites_is_read(values):
     cell = init(values)
-    with pytest.raises(StateError, match="set_optimizer first"):
-        values.command(0, CommandKind.SAVE_STATE, {"slots": []}, None)
-    values.command(
-        0, CommandKind.SET_OPTIMIZER, to_body(OptimizerSpec("sgd", {"momentum": 0.5}), {}), None
-    )
-    values.finish(cell, dense(values, cell, [1.0] * 4), 1.0, 1.0, 1)
-    _, held, size = values.command(0, CommandKind.SAVE_STATE, {"slots": [[1, 0]]}, None)
-    assert size == held.view.nbytes
-    assert unpack(bytes(held.view))[1, 0]["momentum_buffer"].tolist() == [[1, 1], [1, 1]]
-    new = Received(memoryview(pack({(1, 0): {"momentum_buffer": torch.full((4,), 3.0)}})))
-    values.command(0, CommandKind.LOAD_STATE, {"first": True}, new)
-    _, held, _ = values.command(0, CommandKind.SAVE_STATE, {"slots": [[1, 0]]}, None)
-    assert unpack(bytes(held.view))[1, 0]["momentum_buffer"].tolist() == [[3, 3], [3, 3]]
-
-
-def test_values_are_overwritten_all_or_none(values):
-    cell = init(values)
-    good, bad = torch.arange(4.0), torch.arange(3.0)
-    for wrong in ({(1, 0): {"value": bad}}, {(1, 0): {"value": good}, (2, 0): {"value": good}}):
-        with pytest.raises(ConfigError):
-            values.command(
-                0, CommandKind.LOAD_STATE, {"values": True}, Received(memoryview(pack(wrong)))
-            )
-    assert shown(values, cell) == [1, 2, 3, 4]
-    raw_piece = Received(memoryview(pack({(1, 0): {"value": good}})))
-    values.command(0, CommandKind.LOAD_STATE, {"values": True}, raw_piece)
+    piece = Received(memoryview(pack({(1, 0): {"value": torch.arange(4.0)}})))
+    assert values.command(0, CommandKind.LOAD_STATE, {"values": True}, piece) == ({}, None, 0)
     assert shown(values, cell) == [0, 1, 2, 3]
-
-
-def test_commands_that_cannot_be_read(values):
-    init(values)
-    values.command(0, CommandKind.SET_OPTIMIZER, to_body(OptimizerSpec("sgd"), {}), None)
-    for kind, body, payload in (
-        (CommandKind.SAVE_STATE, {}, None),
-        (CommandKind.SAVE_STATE, {"slots": 3}, None),
-        (CommandKind.LOAD_STATE, {}, Received(memoryview(b"junk"))),
-        (CommandKind.SET_OPTIMIZER, {"name": "SGD"}, None),
-    ):
-        with pytest.raises(BiremeError):
-            values.command(0, kind, body, payload)
-    with pytest.raises(UnsupportedError):
-        values.command(0, CommandKind.SET_HYPER_PARAMETERS, {}, None)
-
-
-def test_a_server_writes_its_part_of_a_folder(values, tmp_path):
-    cell = init(values)
-    values.command(0, CommandKind.SET_OPTIMIZER, to_body(OptimizerSpec("adam"), {}), None)
-    total = dense(values, cell, [1.0] * 4)
-    values.finish(cell, total, 1.0, 1.0, 1)
-    body = {"folder": str(tmp_path), "token": "0123456789abcdef"}
-    answer, _, _ = values.command(0, CommandKind.SAVE_STATE, body, None)
-    content = files.read(tmp_path / answer["file"])
-    assert content.optimizer == "Adam"
-    assert list(content.states) == ["1.0"]
-    for change in ({"folder": "/no/such/folder"}, {"token": "../x"}, {"token": None}):
-        with pytest.raises(ConfigError):
-            values.command(0, CommandKind.SAVE_STATE, {**body, **change}, None)
-    with pytest.raises(StateError, match="no optimizer"):
-        values.command(9, CommandKind.SAVE_STATE, body, None)
-    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_what_weighs_nothing_moves_no_optimizer(values):

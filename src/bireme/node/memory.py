@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-__all__ = ("Held", "Memory", "address_of", "bytes_of", "tensor_over")
+__all__ = ("Held", "Memory", "address_of", "bytes_of", "received_bytes", "tensor_over")
 
 
 class Memory(Protocol):
@@ -109,6 +109,19 @@ def bytes_of(flat: torch.Tensor) -> memoryview:
     array = (ctypes.c_ubyte * flat.nbytes).from_address(flat.data_ptr())
     array.owner = flat  # type: ignore[attr-defined]
     return memoryview(array).cast("B")
+
+
+def received_bytes(payload: object) -> memoryview:
+    """Return the bytes of a payload that came with a message; none without a payload.
+
+    Args:
+        payload: As events carry it: a `bireme.transport.base.ReceivedFrame`, or ``None``.
+
+    Example:
+        >>> received_bytes(None).nbytes
+        0
+    """
+    return memoryview(b"") if payload is None else payload.payload  # type: ignore[attr-defined]
 
 
 def address_of(view: memoryview) -> int:

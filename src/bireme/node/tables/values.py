@@ -1,12 +1,12 @@
 """A server's arithmetic with tables: passes what is no table's to the arithmetic of plain keys."""
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from bireme.core.values import Answer, SlotValues
 from bireme.errors import ConfigError, UnsupportedError
 from bireme.node.encodings import RAW
-from bireme.node.memory import Held
+from bireme.node.memory import Held, received_bytes
 from bireme.node.tables.cell import DTYPES, TableCell
 from bireme.node.tables.files import TableFiles
 from bireme.node.tables.partial import TablePartial
@@ -14,9 +14,6 @@ from bireme.types.choices import Layout
 from bireme.update import spec_of
 from bireme.wire.messages import CommandKind, InitEntry, PushEntry
 from bireme.wire.tables import decode_table
-
-if TYPE_CHECKING:
-    from bireme.transport.base import ReceivedFrame
 
 __all__ = ("WithTables",)
 
@@ -59,7 +56,7 @@ class WithTables:
         """Return the cell of a new slot with its first value."""
         if entry.layout is not Layout.TABLE:
             return self._others.initialise(store, entry, payload, offset_bytes)
-        raw = _bytes(payload)[offset_bytes : offset_bytes + entry.payload_bytes]
+        raw = received_bytes(payload)[offset_bytes : offset_bytes + entry.payload_bytes]
         if not self._tables:
             for name in _DIRECT:
                 delattr(self, name)
@@ -77,7 +74,7 @@ class WithTables:
     ) -> None:
         """Raise unless ``first`` and ``add`` can take this contribution."""
         if type(cell) is TableCell:
-            cell.check_push(entry, _bytes(payload), offset_bytes)
+            cell.check_push(entry, received_bytes(payload), offset_bytes)
         else:
             self._others.check_push(cell, entry, payload, offset_bytes)
 
@@ -86,7 +83,7 @@ class WithTables:
     ) -> object:
         """Return a partial that is this contribution times ``weight``."""
         if type(cell) is TableCell:
-            return cell.first(entry, _bytes(payload), offset_bytes, weight)
+            return cell.first(entry, received_bytes(payload), offset_bytes, weight)
         return self._others.first(cell, entry, payload, offset_bytes, weight)
 
     def add(
@@ -100,7 +97,7 @@ class WithTables:
     ) -> object:
         """Return ``partial`` plus this contribution times ``weight``."""
         if type(cell) is TableCell:
-            mine = cell.first(entry, _bytes(payload), offset_bytes, weight)
+            mine = cell.first(entry, received_bytes(payload), offset_bytes, weight)
             return cast("TablePartial", partial).plus(mine)
         return self._others.add(cell, partial, entry, payload, offset_bytes, weight)
 
@@ -128,7 +125,7 @@ class WithTables:
     def read_rows(self, cell: object, payload: object, num_ids: int) -> tuple[object, int]:
         """Return a handle of some rows' bytes and their number."""
         if type(cell) is TableCell:
-            return cell.read(_bytes(payload), num_ids)
+            return cell.read(received_bytes(payload), num_ids)
         return self._others.read_rows(cell, payload, num_ids)
 
     def seen(self, cell: object, rank: int, version: int) -> None:
@@ -168,7 +165,3 @@ class WithTables:
         """Return the counters of every table, and what the others report."""
         tables = [table.report() for table in self._tables.values()]
         return {**self._others.report(), **({"tables": tables} if tables else {})}
-
-
-def _bytes(payload: object) -> memoryview:
-    return memoryview(b"") if payload is None else cast("ReceivedFrame", payload).payload
