@@ -8,38 +8,16 @@ decided in :mod:`bireme.balance`.
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from bireme.balance.choosing import WorkLoads, chooser
 from bireme.balance.plan import Plan
 from bireme.balance.portions import Limits
-from bireme.data.order import epoch_order
+from bireme.data.course import Course, GlobalBatch
 from bireme.data.shard_state import integer
 from bireme.errors import ConfigError
 
 __all__ = ("BalancedBatchSampler",)
-
-
-@dataclass(slots=True)
-class _Batch:
-    """A global batch that was handed out: its place in the order, and each worker's portion."""
-
-    start: int
-    total: int
-    counts: list[int]
-
-    @property
-    def is_whole_everywhere(self) -> bool:
-        """Whether it is too small to be shared, and everyone has all of it."""
-        return sum(self.counts) > self.total
-
-    def place(self, part: int) -> slice:
-        start = self.start if self.is_whole_everywhere else self.start + sum(self.counts[:part])
-        return slice(start, start + self.counts[part])
 
 
 class BalancedBatchSampler:
@@ -124,19 +102,16 @@ class BalancedBatchSampler:
             chooser(work_load_list, self._limits), self._limits, self._part, self._lookahead
         )
         self._connected = False
-        self._batches: dict[int, _Batch] = {}
-        self._epoch, self._resumed = 0, False
-        self._again: list[int] = []
-        self._order: npt.NDArray[np.int64] | None = None
+        self._batches: dict[int, GlobalBatch] = {}
+        self._course = Course(self._n, self._seed, shuffle=self._shuffle)
         self._pass: object = None
-        self._rewind()
         self.begun_s = 0.0
         """When the latest pass began, by ``time.perf_counter``."""
 
     @property
     def epoch(self) -> int:
         """The epoch of the current pass, or of the next one if none has begun."""
-        return self._epoch
+        return self._course.epoch
 
     @property
     def num_parts(self) -> int:
@@ -173,18 +148,12 @@ class BalancedBatchSampler:
 
     def __len__(self) -> int:
         """Return how many batches the current pass has, or the next if none has begun."""
-        rest = self._n + len(self._again) if self._order is None else len(self._order)
-        full, more = divmod(rest - self._begun, self._limits.batch_size)
+        full, more = divmod(self._course.length, self._limits.batch_size)
         return full + (more > 0 and not self._drop_last)
 
     def __iter__(self) -> Iterator[list[int]]:
         """Begin a pass; only the latest pass counts."""
-        if not self._resumed:
-            self._rewind()
-            self._order = self._epoch_order(self._again)
-            self._again = []
-        self._resumed = False
-        self._begun = self._dealt = self._used
+        self._course.begin()
         self._batches = {}
         self._pass = object()
         self.begun_s = time.perf_counter()
@@ -200,10 +169,8 @@ class BalancedBatchSampler:
         Raises:
             ConfigError: ``epoch`` is out of range.
         """
-        epoch = integer("epoch", epoch, 0, 2**64)
-        if epoch != self._epoch:
-            self._epoch, self._resumed = epoch, False
-            self._rewind()
+        if self._course.go_to(integer("epoch", epoch, 0, 2**64)):
+            self._pass = None
 
     def state_dict(self, consumed: int | None = None) -> dict[str, Any]:
         """Return the place in the epoch and the agreed portions, as JSON can hold them.
@@ -217,15 +184,8 @@ class BalancedBatchSampler:
         Raises:
             ConfigError: ``consumed`` is more than was handed out, or a trainer counts already.
         """
-        extra = [] if self._order is None else self._order[self._n :].tolist()
-        return {
-            **self._data(),
-            "epoch": self._epoch,
-            "used": self._used_after(consumed),
-            "extra": extra,
-            "again": list(self._again),
-            "plan": self._plan.state(),
-        }
+        course = self._course.state(self._used_after(consumed))
+        return {**self._data(), **course, "plan": self._plan.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where ``state`` was saved, with as many workers or with others.
@@ -246,15 +206,9 @@ class BalancedBatchSampler:
                     f"the state was saved with {name}={state[name]!r}, this sampler has "
                     f"{name}={mine!r}; make the sampler with the former value"
                 )
-        epoch = integer("epoch", state["epoch"], 0, 2**64)
-        extra, again = (
-            [integer(name, each, 0, self._n) for each in state[name]] for name in ("extra", "again")
-        )
-        used = integer("used", state["used"], 0, self._n + len(extra) + 1)
+        course = self._course.resumed(state)
         self._plan.load(state["plan"])
-        self._epoch, self._again, self._resumed = epoch, again, True
-        self._order, self._batches = self._epoch_order(extra), {}
-        self._begun = self._dealt = self._used = used
+        self._course, self._batches = course, {}
 
     def connect(self) -> str:
         """Let a trainer count the steps from now on; return what must be alike on all workers.
@@ -280,7 +234,7 @@ class BalancedBatchSampler:
             seconds: What its part of the step took; 0 when that is not known.
         """
         batch = self._batches.get(self._plan.done)
-        place = (self._epoch, 0 if batch is None else batch.start)
+        place = (self._course.epoch, 0 if batch is None else batch.start)
         return self._plan.word(seconds, place)
 
     def take(self, total: Sequence[float]) -> None:
@@ -291,42 +245,33 @@ class BalancedBatchSampler:
         """
         batch = self._batches.pop(self._plan.done, None)
         counts = [0] * self.num_parts if batch is None else batch.counts
-        present = self._plan.take(total, counts, (self._epoch, 0 if batch is None else batch.start))
+        present = self._plan.take(
+            total, counts, (self._course.epoch, 0 if batch is None else batch.start)
+        )
         if batch is not None:
-            self._use(batch)
-            self._keep_lost(batch, present)
+            self._course.used = batch.end
+            self._course.keep_lost(batch, present, is_over=self._pass is None)
 
     def skip(self) -> None:
         """Count a step in which nothing was exchanged."""
         batch = self._batches.pop(self._plan.done, None)
         self._plan.skip()
         if batch is not None:
-            self._use(batch)
-
-    def _rewind(self) -> None:
-        self._order = self._pass = None
-        # Places in the order: where the pass began, up to where it was handed out and trained on.
-        self._begun = self._dealt = self._used = 0
-
-    def _epoch_order(self, more: Sequence[int]) -> npt.NDArray[np.int64]:
-        order = epoch_order(self._n, self._seed, self._epoch, shuffle=self._shuffle)
-        return np.concatenate([order, np.array(more, dtype=np.int64)])
+            self._course.used = batch.end
 
     def _hand_out(self, token: object) -> Iterator[list[int]]:
         step = self._plan.done
         while self._pass is token and (batch := self._next_batch(step)) is not None:
-            assert self._order is not None
             if self._connected:
                 self._batches[step] = batch
-            self._dealt += batch.total
+            self._course.deal(batch.total)
             step += 1
-            yield self._order[batch.place(self._part)].tolist()
+            yield self._course.samples(batch.place(self._part))
         if self._pass is token:
             self._pass = None
 
-    def _next_batch(self, step: int) -> _Batch | None:
-        assert self._order is not None
-        rest = len(self._order) - self._dealt
+    def _next_batch(self, step: int) -> GlobalBatch | None:
+        rest = self._course.rest
         if not rest:
             return None
         # Without a trainer that counts them, steps are all alike.
@@ -336,38 +281,14 @@ class BalancedBatchSampler:
         if rest < room and self._drop_last:
             return None
         total = min(rest, room)
-        return _Batch(self._dealt, total, self._plan.cut(at, total))
-
-    def _use(self, batch: _Batch) -> None:
-        self._used = batch.start + batch.total
-
-    def _keep_lost(self, batch: _Batch, present: Sequence[bool]) -> None:
-        """Let the portions of workers that are gone come again, at the end of the order."""
-        if batch.is_whole_everywhere or all(present) or self._order is None:
-            return
-        lost = [
-            each
-            for part, here in enumerate(present)
-            if not here
-            for each in self._order[batch.place(part)].tolist()
-        ]
-        if self._pass is None:
-            self._again += lost
-        else:
-            self._order = np.concatenate([self._order, np.array(lost, dtype=np.int64)])
+        return GlobalBatch(self._course.dealt, total, self._plan.cut(at, total))
 
     def _used_after(self, consumed: int | None) -> int:
         if consumed is None:
-            return self._used if self._connected else self._dealt
+            return self._course.used if self._connected else self._course.dealt
         if self._connected:
             raise ConfigError("a trainer counts this sampler's steps; leave out consumed")
-        used = self._begun + integer("consumed", consumed, 0) * self._limits.batch_size
-        if used >= self._dealt + self._limits.batch_size:
-            raise ConfigError(
-                f"consumed is {consumed} batches, but this pass has handed out only "
-                f"{self._dealt - self._begun} samples of all workers"
-            )
-        return min(used, self._dealt)
+        return self._course.used_after(consumed, self._limits.batch_size)
 
     def _data(self) -> dict[str, Any]:
         return {
