@@ -93,54 +93,6 @@ def test_close_waits_for_a_push_under_way(store):
         store.num_dead_nodes()
 
 
-class Watched:
-    """A key's lock that calls back before it is taken, and gives up instead of hanging."""
-
-    def __init__(self, before) -> None:
-        self._lock, self._before = threading.Lock(), before
-
-    def acquire(self) -> None:
-        self._before(threading.current_thread().name)
-        if not self._lock.acquire(timeout=5):
-            raise AssertionError("two pushes block each other")
-
-    def release(self) -> None:
-        self._lock.release()
-
-
-def test_pushes_of_the_same_keys_in_opposite_orders_do_not_block_each_other(store):
-    holds_0, second_asks_0 = threading.Event(), threading.Event()
-
-    def before_0(thread: str) -> None:
-        if thread == "second":
-            second_asks_0.set()
-
-    def before_1(thread: str) -> None:
-        if thread == "first":
-            # Holding key 0, it stops until the other thread wants that, having taken whatever
-            # it takes before it.
-            holds_0.set()
-            assert second_asks_0.wait(10)
-
-    for entry, before in zip(store._table.all(), (before_0, before_1), strict=True):
-        entry.lock = Watched(before)
-    values = [torch.ones(3), torch.ones(3)]
-    done = []
-
-    def push(keys: list[int]) -> None:
-        store.push(keys, values)
-        done.append(keys)
-
-    first = threading.Thread(target=push, args=([0, 1],), name="first", daemon=True)
-    second = threading.Thread(target=push, args=([1, 0],), name="second", daemon=True)
-    first.start()
-    assert holds_0.wait(10)
-    second.start()
-    first.join(10)
-    second.join(10)
-    assert done == [[0, 1], [1, 0]]
-
-
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
 def test_a_store_cannot_be_duplicated(duplicate):
     with bireme.kvstore.create("local") as store:

@@ -116,7 +116,7 @@ class AllreduceStore(DeviceStore):
             earlier = self._begun.pop(entry.key, None)
             if earlier is not None:
                 earlier.wait()
-        with self._held(entries):
+        with self._holding.keys(entries):
             self._settle(pushes)
             sums = {push.entry.key: self._local_sum(push) for push in pushes}
             begun = [self._exchange.begin(key, total) for key, total in sums.items()]
@@ -124,7 +124,7 @@ class AllreduceStore(DeviceStore):
         def finish() -> None:
             for each in begun:
                 each.wait()
-            with self._held(entries):
+            with self._holding.keys(entries):
                 jobs = [
                     Sum(pull.entry.key, [sums[pull.entry.key]], [pull.entry.value, *pull.outs])
                     for pull in pulls
@@ -137,7 +137,7 @@ class AllreduceStore(DeviceStore):
 
     def sum_over_workers(self, name: str, value: torch.Tensor) -> torch.Tensor:
         """Return the sum of every worker's ``value``."""
-        self._refuse_closed()
+        self._holding.refuse_closed()
         handle = self._collectives.allreduce(
             [value.detach().contiguous()], names=[f"{self._prefix}sum.{name}"], op=ReduceOp.SUM
         )
@@ -158,18 +158,18 @@ class AllreduceStore(DeviceStore):
             ConfigError: ``compression`` describes no compressor.
             UnsupportedError: Neither fp16 nor bf16; other codes cannot be added up on their way.
         """
-        self._refuse_closed()
+        self._holding.refuse_closed()
         compressor = create(compression)
         exchange: Exchange = PlainExchange(self._collectives, self._prefix)
         if compressor is not None:
             exchange = CastExchange(self._collectives, self._prefix, compressor, self.type)
-        with self._everything():
+        with self._holding.everything():
             self._exchange = exchange
             self._adder = WorkersReducer(self._copier, exchange)
 
     def barrier(self) -> None:
         """Return when every worker has called it."""
-        self._refuse_closed()
+        self._holding.refuse_closed()
         self._collectives.barrier().wait()
 
     def wait_all(self) -> None:
@@ -180,7 +180,7 @@ class AllreduceStore(DeviceStore):
 
     def _take_over(self, entries: Sequence[Entry]) -> None:
         """Replace values by rank 0's."""
-        with self._held(entries):
+        with self._holding.keys(entries):
             handles = []
             for entry in entries:
                 name = f"{self._prefix}first.{entry.key}"

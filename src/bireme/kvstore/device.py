@@ -60,7 +60,7 @@ class DeviceStore(SingleProcessStore):
         adder = self._copier
         if compressor is not None:
             adder = CompressedReducer(self._copier, compressor)
-        with self._everything():
+        with self._holding.everything():
             self._adder = adder
 
     def _settle(self, pushes: Sequence[Push[Entry]]) -> None:

@@ -42,7 +42,7 @@ class LocalStore(SingleProcessStore):
         Raises:
             UnsupportedError: Unless ``compression`` is ``None``.
         """
-        self._refuse_closed()
+        self._holding.refuse_closed()
         if compression is not None:
             raise UnsupportedError(
                 f"a {self.type!r} store does not compress; use kvstore.create('device')"

@@ -75,7 +75,7 @@ class _Shared(AllreduceStore):
 
     def close(self) -> None:
         """Leave the store and free what it holds; a second call does nothing."""
-        was_open = not self._closed
+        was_open = not self._holding.is_closed
         super().close()
         if was_open:
             self._peers.leave()

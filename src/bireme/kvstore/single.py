@@ -3,10 +3,8 @@
 What differs between them is where a key lives, and the reducer that they hand over.
 """
 
-import threading
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -15,6 +13,7 @@ from bireme.kvstore import calls
 from bireme.kvstore.base import Key, KVStore, Updater, Values
 from bireme.kvstore.calls import Pull, Push, RowPull
 from bireme.kvstore.entry import Entry
+from bireme.kvstore.holding import Holding
 from bireme.kvstore.keys import group, to_keys
 from bireme.kvstore.reduce import Reducer, Sum, sum_rows
 from bireme.kvstore.reduce.overlap import are_disjoint
@@ -50,9 +49,7 @@ class SingleProcessStore(KVStore):
         self._adder = copier
         self._table = Table()
         self._rule: Rule | None = None
-        self._configuring = threading.Lock()
-        self._inside = threading.local()
-        self._closed = False
+        self._holding = Holding(name, self._table)
 
     @abstractmethod
     def _settle(self, pushes: Sequence[Push[Entry]]) -> None:
@@ -84,7 +81,7 @@ class SingleProcessStore(KVStore):
 
     def init(self, key: Key | Sequence[Key], value: Values) -> None:
         """Give ``key`` its first value."""
-        self._refuse_closed()
+        self._holding.refuse_closed()
         keys, is_list = to_keys(key)
         if keys:
             self._table.add(calls.first_values(keys, is_list, value))
@@ -94,7 +91,7 @@ class SingleProcessStore(KVStore):
         calls.checked_priority(priority)
         keys, is_list, entries = self._found(key)
         pushes = calls.pushes(entries, keys, is_list, value)
-        with self._held(entries):
+        with self._holding.keys(entries):
             self._push(pushes)
 
     def pull(
@@ -104,11 +101,11 @@ class SingleProcessStore(KVStore):
         calls.checked_priority(priority)
         keys, is_list, entries = self._found(key)
         if out is None:
-            with self._held(entries):
+            with self._holding.keys(entries):
                 copies = {entry.key: entry.value.clone() for entry in entries}
             return [copies[each] for each in keys] if is_list else copies[keys[0]]
         pulls = calls.pulls(entries, keys, is_list, out)
-        with self._held(entries):
+        with self._holding.keys(entries):
             self._pull(pulls)
         return None
 
@@ -124,7 +121,7 @@ class SingleProcessStore(KVStore):
         keys, is_list, entries = self._found(key)
         pushes = calls.pushes(entries, keys, is_list, value)
         pulls = calls.pulls(entries, keys, is_list, value if out is None else out)
-        with self._held(entries):
+        with self._holding.keys(entries):
             if self._can_fuse(pushes, pulls, in_place=out is None):
                 self._push_and_pull(pushes, pulls)
             else:
@@ -136,7 +133,7 @@ class SingleProcessStore(KVStore):
     ) -> None:
         """Initialise ``key`` with ``value`` and write it into every ``out``."""
         calls.checked_priority(priority)
-        self._refuse_closed()
+        self._holding.refuse_closed()
         keys, is_list = to_keys(key)
         if not keys:
             return
@@ -159,7 +156,7 @@ class SingleProcessStore(KVStore):
         if row_ids is None:
             raise ConfigError("row_sparse_pull needs row_ids; use pull for whole values")
         pulls = calls.row_pulls(entries, keys, is_list, out, row_ids)
-        with self._held(entries):
+        with self._holding.keys(entries):
             results = {pull.entry.key: pull.give(_taken(pull)) for pull in pulls}
         if out is not None:
             return None
@@ -178,7 +175,7 @@ class SingleProcessStore(KVStore):
         """
         if updater is not None and not callable(updater):
             raise ConfigError(f"an updater must be callable, got {updater!r:.60}")
-        with self._everything():
+        with self._holding.everything():
             self._rule = None if updater is None else UpdaterRule(updater)
 
     def set_optimizer(self, optimizer: torch.optim.Optimizer | OptimizerSpec) -> None:
@@ -189,32 +186,32 @@ class SingleProcessStore(KVStore):
         drops both.
         """
         runner = OptimizerRunner(optimizer)
-        with self._everything():
+        with self._holding.everything():
             if not (isinstance(self._rule, OptimizerRunner) and self._rule.take_over(runner)):
                 self._rule = runner
 
     def save_optimizer_states(self, path: str) -> None:
         """Write the optimizer's state to ``path``, all or nothing."""
-        with self._everything():
+        with self._holding.everything():
             runner = self._runner()
             write = states.save_folder if names_folder(path) else states.save
             write(path, runner.spec, runner.states())
 
     def load_optimizer_states(self, path: str) -> None:
         """Read what :meth:`save_optimizer_states` wrote; hyper-parameters stay as they are."""
-        with self._everything():
+        with self._holding.everything():
             runner = self._runner()
             stored = {entry.key: entry.value for entry in self._table.all()}
             runner.load_states(states.load(path, runner.spec, stored), stored)
 
     def optimizer_states(self) -> dict[Key, dict[str, object]]:
         """Return a copy of the optimizer's state for each key."""
-        with self._everything():
+        with self._holding.everything():
             return {key: _copied(state) for key, state in self._runner().states().items()}
 
     def set_optimizer_states(self, new: Mapping[Key, Mapping[str, object]]) -> None:
         """Replace all of the optimizer's state."""
-        with self._everything():
+        with self._holding.everything():
             runner = self._runner()
             stored = {entry.key: entry.value for entry in self._table.all()}
             states.check("what was given", new, {key: each.shape for key, each in stored.items()})
@@ -226,69 +223,40 @@ class SingleProcessStore(KVStore):
         pushes = calls.pushes(entries, keys, is_list, value)
         for push in pushes:
             calls.check_single(push)
-        with self._held(entries):
+        with self._holding.keys(entries):
             for push in pushes:
                 push.entry.overwrite(push.values[0])
 
     def barrier(self) -> None:
         """Return at once: there is one worker."""
-        self._refuse_closed()
+        self._holding.refuse_closed()
 
     def wait_all(self) -> None:
         """Return when every device has finished what the store gave it."""
-        with self._everything() as entries:
+        with self._holding.everything() as entries:
             for device in {entry.value.device for entry in entries}:
                 if device.type == "cuda":
                     torch.cuda.synchronize(device)
 
     def close(self) -> None:
         """Free what the store holds; a second call does nothing."""
-        if self._closed:
+        if self._holding.is_closed:
             return
-        with self._everything():
-            self._closed = True
+        with self._holding.everything():
+            self._holding.is_closed = True
             self._adder.forget()
             self._table.clear()
             self._rule = None
 
     def num_dead_nodes(self) -> int:
         """Always 0: there is one process."""
-        self._refuse_closed()
+        self._holding.refuse_closed()
         return 0
 
     def _found(self, key: Key | Sequence[Key]) -> tuple[list[Key], bool, list[Entry]]:
-        self._refuse_closed()
+        self._holding.refuse_closed()
         keys, is_list = to_keys(key)
         return keys, is_list, self._table.find(keys)
-
-    @contextmanager
-    def _held(self, entries: Sequence[Entry]) -> Iterator[None]:
-        self._refuse_reentry()
-        ordered = sorted(entries, key=_ordinal)
-        taken = 0
-        self._inside.busy = True
-        try:
-            for entry in ordered:
-                entry.lock.acquire()
-                taken += 1
-            self._refuse_closed()
-            with torch.no_grad():
-                for entry in ordered:
-                    entry.fence.enter(entry.value.device)
-                yield
-        finally:
-            for entry in ordered[:taken]:
-                entry.fence.leave(entry.value.device)
-                entry.lock.release()
-            self._inside.busy = False
-
-    @contextmanager
-    def _everything(self) -> Iterator[list[Entry]]:
-        self._refuse_reentry()
-        with self._configuring:
-            entries = self._table.all()
-            with self._held(entries):
-                yield entries
 
     def _push(self, pushes: Sequence[Push[Entry]]) -> None:
         rule = self._rule
@@ -375,17 +343,6 @@ class SingleProcessStore(KVStore):
             raise StateError("the store runs no optimizer, so it has no state; set_optimizer first")
         return self._rule
 
-    def _refuse_closed(self) -> None:
-        if self._closed:
-            raise StateError(f"this {self._name!r} store is closed; create another one")
-
-    def _refuse_reentry(self) -> None:
-        if getattr(self._inside, "busy", False):
-            raise StateError(
-                "the store was called from inside its own updater; an updater works on its "
-                "arguments only"
-            )
-
 
 def _copied(state: Mapping[str, object]) -> dict[str, object]:
     return {
@@ -396,7 +353,3 @@ def _copied(state: Mapping[str, object]) -> dict[str, object]:
 
 def _taken(pull: RowPull[Entry]) -> list[torch.Tensor]:
     return [take_rows(pull.entry.value, rows) for rows in pull.rows]
-
-
-def _ordinal(entry: Entry) -> int:
-    return entry.ordinal
