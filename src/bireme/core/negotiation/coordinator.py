@@ -7,7 +7,7 @@ repeated step is a few operations on integers, however many tensors it has.
 
 from collections.abc import Mapping
 
-from bireme.core.negotiation.agreement import not_with_join, objection, sizes_of
+from bireme.core.negotiation.agreement import objection, sizes_of
 from bireme.core.negotiation.events import Absorbed, Action, Departed, Event, Reported, Warn
 from bireme.core.negotiation.messages import (
     CONTROL_KINDS,
@@ -30,9 +30,11 @@ from bireme.core.negotiation.messages import (
 from bireme.core.negotiation.notes import Notes
 from bireme.core.negotiation.outbox import Outbox
 from bireme.core.negotiation.pending import Pending
-from bireme.core.negotiation.sets import ProcessSet, Tally
+from bireme.core.negotiation.readiness import Refusal, joinable, whole_groups
+from bireme.core.negotiation.sets import ProcessSet
 from bireme.core.negotiation.slots import Meaning, Slots
 from bireme.core.negotiation.stalls import stall_report
+from bireme.core.negotiation.tallies import Tallies
 from bireme.core.negotiation.waits import Waits
 
 __all__ = ("Coordinator",)
@@ -77,9 +79,7 @@ class Coordinator:
         self._num_sets = 1
         self._pending = Pending(size)
         self._seen = [0] * size
-        self._tallies: dict[Key, Tally] = {}
-        self._candidates: dict[Key, None] = {}
-        self._split = 0
+        self._tallies = Tallies(self._slots, self._pending, self._waits)
         self._joined: dict[int, None] = {}
         self._gone: set[int] = set()
         self._is_over = False
@@ -134,7 +134,7 @@ class Coordinator:
             self._release()
 
     def _hit(self, rank: int, mask: int, seen: int) -> None:
-        unclear = mask & (self._slots.unclear | self._split)
+        unclear = mask & (self._slots.unclear | self._tallies.split)
         mask ^= unclear
         self._pending.add(rank, mask)
         if self.notes.is_tracing:
@@ -159,7 +159,7 @@ class Coordinator:
                 (rank,), Failed(key[0], [request.name], fault, f"{request.name}: {reason}")
             )
             return
-        tally = self._tallies.get(key)
+        tally = self._tallies.find(key)
         if tally is None:
             meaning = self._slots.find(key)
             if meaning is not None and meaning.requests.get(rank) == request:
@@ -167,25 +167,12 @@ class Coordinator:
                 is_first = not self._pending.elsewhere(meaning.slot, rank)
                 self.notes.submitted(request, rank, is_first=is_first)
                 return
-            tally = self._open(request, meaning)
+            tally = self._tallies.open(request, meaning, self._now_s)
         if rank in tally.requests:
             self._end(Fault.BROKEN, f"rank {rank} submitted {request.name} twice")
             return
         self.notes.submitted(request, rank, is_first=not tally.requests)
-        tally.requests[rank] = request
-        self._candidates[key] = None
-
-    def _open(self, request: Request, meaning: Meaning | None) -> Tally:
-        """Begin to count a name; ranks that reported its slot have submitted what that means."""
-        tally = self._tallies[request.key] = Tally(request)
-        self._waits.name(request.key, self._now_s)
-        if meaning is not None:
-            bit = 1 << meaning.slot
-            self._split |= bit
-            for rank in meaning.ranks:
-                if self._pending.take(rank, bit):
-                    tally.requests[rank] = meaning.requests[rank]
-        return tally
+        self._tallies.count(tally, rank, request)
 
     # The board.
 
@@ -202,7 +189,8 @@ class Coordinator:
 
     def _is_quiet(self) -> bool:
         """Whether ranks may agree by themselves from here on, as nothing waits for anybody."""
-        is_busy = self._is_over or self._tallies or self._joined or self._gone or self._split
+        tallies = self._tallies
+        is_busy = self._is_over or tallies or tallies.split or self._joined or self._gone
         return not (is_busy or self.notes.is_tracing or self._pending.union()) and not any(
             group.doomed for group in self._sets.values()
         )
@@ -211,8 +199,7 @@ class Coordinator:
 
     def _join(self, rank: int, request: Request) -> None:
         self._joined[rank] = None
-        for key in self._tallies:
-            self._candidates[key] = None
+        self._tallies.look_again()
         if len(self._joined) == self._size:
             self._release()
             self._joined.clear()
@@ -231,8 +218,8 @@ class Coordinator:
                 self._fail_all_of(group, Fault.CLOSED, reason)
 
     def _fail_all_of(self, group: ProcessSet, fault: Fault, reason: str) -> None:
-        for key in [key for key in self._tallies if key[0] == group.number]:
-            self._close_tally(key)
+        for key in self._tallies.of_set(group.number):
+            self._tallies.close(key)
             self._fail(group, key[1], fault, f"{key[1]}: {reason}")
         waiting = self._pending.union(group.ranks) & group.mask
         self._fail_slots(group, waiting, fault, reason)
@@ -257,9 +244,8 @@ class Coordinator:
     # What is ready.
 
     def _release(self) -> None:
-        if self._candidates:
-            candidates, self._candidates = self._candidates, {}
-            for key in candidates:
+        if self._tallies.candidates:
+            for key in self._tallies.take_candidates():
                 self._conclude(key)
         pending = self._pending.union()
         if pending:
@@ -275,7 +261,8 @@ class Coordinator:
             return
         ready = self._submitted_by_all(group)
         if ready & self._slots.grouped:
-            ready = self._whole_groups(group, ready)
+            ready, refusals = whole_groups(self._slots, group, ready)
+            self._refuse(group, refusals)
         if not ready:
             return
         self._clear(group, ready)
@@ -287,45 +274,29 @@ class Coordinator:
     def _submitted_by_all(self, group: ProcessSet) -> int:
         ready = self._pending.common(group.mask, group.ranks, but=self._joined)
         if self._joined and ready:
-            ready = self._joinable(group, ready & self._pending.union(group.ranks))
+            held = ready & self._pending.union(group.ranks)
+            ready, refusals = joinable(self._slots, self._joined, held)
+            self._refuse(group, refusals)
         return ready
 
     def _clear(self, group: ProcessSet, mask: int) -> None:
         self._pending.clear(group.ranks, mask)
         self._waits.ended(mask)
 
-    def _joinable(self, group: ProcessSet, ready: int) -> int:
-        """Return the part of ``ready`` that ranks without data can take part in; fail the rest."""
-        for slot in bits(ready):
-            meaning = self._slots.at(slot)
-            if meaning is not None and meaning.request.kind is not Kind.ALLREDUCE:
-                ready &= ~(1 << slot)
-                reason = not_with_join(meaning.request, self._joined)
-                self._fail_slots(group, 1 << slot, Fault.MISMATCH, reason)
-        return ready
-
-    def _whole_groups(self, group: ProcessSet, ready: int) -> int:
-        """Return ``ready`` without groups of which some members are missing."""
-        for (name, size), slots in self._slots.groups_in(ready).items():
-            mask = sum(1 << slot for slot in slots)
-            doom = group.doomed.get(name)
-            if doom is not None:
-                self._fail_slots(group, mask, Fault.MISMATCH, doom.message)
-                group.doom(name, doom.message, doom.num_left - len(slots))
-            if doom is not None or len(slots) < size:
-                ready &= ~mask
-        return ready
+    def _refuse(self, group: ProcessSet, refusals: list[Refusal]) -> None:
+        for mask, reason in refusals:
+            self._fail_slots(group, mask, Fault.MISMATCH, reason)
 
     # Names that every rank has submitted.
 
     def _conclude(self, key: Key) -> None:
-        tally = self._tallies.get(key)
+        tally = self._tallies.find(key)
         group = self._sets.get(key[0])
         if tally is None or group is None:
             return
         if any(rank not in tally.requests and rank not in self._joined for rank in group.ranks):
             return
-        self._close_tally(key)
+        self._tallies.close(key)
         request = tally.first
         message = objection(tally.requests, self._joined)
         if message is not None:
@@ -337,13 +308,6 @@ class Coordinator:
         else:
             self._learn(group, tally.requests)
 
-    def _close_tally(self, key: Key) -> None:
-        del self._tallies[key]
-        self._waits.name_ended(key)
-        meaning = self._slots.find(key)
-        if meaning is not None:
-            self._split &= ~(1 << meaning.slot)
-
     def _learn(self, group: ProcessSet, requests: Mapping[int, Request]) -> None:
         """Give an operation its slot, which every rank has submitted then."""
         ordered = {rank: requests[rank] for rank in sorted(requests)}
@@ -354,7 +318,7 @@ class Coordinator:
             self._pending.add(rank, 1 << meaning.slot)
         sizes = sizes_of(group.ranks, ordered)
         self._outbox.put(group.ranks, Learned(meaning.slot, meaning.request, sizes))
-        for old in self._slots.excess(self._pending.union() | self._split, number):
+        for old in self._slots.excess(self._pending.union() | self._tallies.split, number):
             self._forget(old)
 
     def _forget(self, meaning: Meaning) -> None:
@@ -399,8 +363,8 @@ class Coordinator:
             for each in meanings
             if each is not None
         ]
-        tallies = [self._tallies[key] for key, _ in overdue.keys]
-        waiting += [(tally.first, list(tally.requests)) for tally in tallies]
+        tallies = [self._tallies.find(key) for key, _ in overdue.keys]
+        waiting += [(each.first, list(each.requests)) for each in tallies if each is not None]
         ranks = {number: group.ranks for number, group in self._sets.items()}
         text = stall_report(waiting, ranks, self._joined, overdue.longest_s)
         self.notes.add(Warn(text))
