@@ -48,12 +48,10 @@ def sent(piece, link=30):
     return [Send(link, piece.message, (piece.handle,), piece.message.priority)]
 
 
-def test_a_piece_is_sent_and_kept_until_its_bundle_ends(deliveries):
+def test_a_piece_is_sent_and_kept(deliveries):
     piece = piece_of()
     assert deliveries.send(piece, 0.0) == sent(piece)
     assert deliveries.pieces == {0: piece}
-    deliveries.end(piece.bundle)
-    assert deliveries.pieces == {}
 
 
 def test_what_finds_no_link_goes_when_there_is_one(deliveries, ways):
@@ -101,6 +99,6 @@ def test_an_answer_that_comes_too_late_changes_nothing(deliveries):
     piece = piece_of()
     deliveries.send(piece, 0.0)
     (question,) = deliveries.tick(1, 2.0)
-    deliveries.end(piece.bundle)
+    del deliveries.pieces[0]
     assert deliveries.tick(1, 9.0) == []
     assert deliveries.replied(RoundsReply(question.message.request, 1, ()), 9.0) == []

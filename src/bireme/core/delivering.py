@@ -6,7 +6,7 @@ Called by :mod:`bireme.core.relay`.
 from collections.abc import Iterator, Mapping
 
 from bireme.core.actions import Action, Send
-from bireme.core.gathering import Bundle, Piece
+from bireme.core.gathering import Piece
 from bireme.core.ways import Ways
 from bireme.wire.messages import Rounds, RoundsReply
 
@@ -25,7 +25,8 @@ class Deliveries:
         pause_s: After which a piece without an answer is asked about; doubles.
 
     Attributes:
-        pieces: By request: what was sent, or waits for a link, and is not answered.
+        pieces: By request: what was sent, or waits for a link, and is not answered. Whoever hears
+            the last answer takes it out.
     """
 
     def __init__(
@@ -61,11 +62,6 @@ class Deliveries:
             if piece.bundle.server == server:
                 actions += self.send(piece, now_s)
         return actions
-
-    def end(self, bundle: Bundle) -> None:
-        """Forget a bundle's pieces."""
-        for piece in bundle.pieces or ():
-            self.pieces.pop(piece.message.request, None)
 
     def tick(self, view: int, now_s: float) -> list[Action]:
         """Ask about what has had no answer for long."""

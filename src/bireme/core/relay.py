@@ -117,8 +117,11 @@ class RelayCore:
 
     def next_deadline_s(self) -> float | None:
         """Return when a ``Tick`` is due."""
-        parts = (self._sweep_s, self._ways.next_deadline_s(), self._fetchings.next_deadline_s())
-        return min((due_s for due_s in parts if due_s is not None), default=None)
+        due_s = self._ways.next_deadline_s()
+        for each in (self._sweep_s, self._fetchings.next_deadline_s()):
+            if each is not None and (due_s is None or each < due_s):
+                due_s = each
+        return due_s
 
     def handle(self, event: Event, now_s: float) -> list[Action]:
         """Take one event and return what is to be done."""
@@ -243,7 +246,8 @@ class RelayCore:
         self._end(bundle)
 
     def _end(self, bundle: Bundle) -> None:
-        self._deliveries.end(bundle)
+        for piece in bundle.pieces or ():
+            self._deliveries.pieces.pop(piece.message.request, None)
         self._actions += [Release(handle) for handle in bundle.handles()]
         self._turns.close(bundle)
 
