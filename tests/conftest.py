@@ -5,6 +5,8 @@ import signal
 import pytest
 from hypothesis import settings
 
+from bireme.transport.interrupts import Shield
+
 # Examples are cut short by the suite's own time limit; a busy machine must not fail a property.
 settings.register_profile("bireme", deadline=None, print_blob=True)
 settings.load_profile("bireme")
@@ -33,6 +35,14 @@ class TimeIsUp(BaseException):
     Hypothesis takes ``pytest.fail`` for a falsified property, tries the example again, and tells
     that the runs differ (FlakyStrategyDefinition). This goes through it.
     """
+
+
+@pytest.fixture
+def shield():
+    shield = Shield()
+    shield.raise_up()
+    yield shield
+    shield.lower()
 
 
 @pytest.hookimpl(wrapper=True, optionalhook=True)

@@ -2,12 +2,11 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 
 import pytest
+from tests.interrupting import storm
 
 from bireme.collective.drive import Drive
 
@@ -176,6 +175,15 @@ def test_ctrl_c_reaches_who_listens_without_a_limit(fake):
     assert "a" in fake.done
 
 
+def test_who_listens_looks_up_now_and_then_for_a_ctrl_c_that_came_as_it_fell_asleep():
+    limits_s = []
+    drive = Drive(limits_s.append, lambda: False, lambda: None, lambda: None, "never started")
+    drive.until(lambda: bool(limits_s), None)
+    drive.until(lambda: len(limits_s) > 1, 0.01)
+    assert 0.01 < limits_s[0] <= 0.2
+    assert 0 < limits_s[1] <= 0.01
+
+
 def test_ctrl_c_reaches_who_waits_for_another_thread(fake):
     fake.drive._shield.raise_up()
     fake.drive._controller = -1
@@ -197,19 +205,10 @@ def test_signals_are_given_back_at_the_end(fake):
     assert signal.getsignal(signal.SIGINT) == before
 
 
-STORM = """
-import signal, sys, threading
+def test_whenever_ctrl_c_comes_the_next_wait_goes_on():
+    setup = """
 from bireme.collective.drive import Drive
 
-is_armed = False
-
-def interrupt(*_):
-    global is_armed
-    if is_armed:
-        is_armed = False
-        raise KeyboardInterrupt
-
-signal.signal(signal.SIGINT, interrupt)
 news, todo, made = [], [], []
 
 def control(limit_s):
@@ -218,35 +217,16 @@ def control(limit_s):
 
 drive = Drive(control, lambda: bool(todo), lambda: made.append(todo.pop()), lambda: None, "keeper")
 drive.start()
-sys.stdout.write("ready\\n")
-sys.stdout.flush()
-num_interrupts = 0
-while num_interrupts < 1000:
-    target = len(made) + 1
-    try:
-        is_armed = True
-        news.append(1)
-        drive.until(lambda: len(made) >= target or not (news or todo), None)
-        is_armed = False
-    except KeyboardInterrupt:
-        num_interrupts += 1
-    assert not drive._waiting, "a wait was not ended"
-    # Nobody else takes these turns but the keeper, which gives them back.
-    assert threading.get_ident() not in (drive._controller, drive._worker), "a turn stays taken"
-    assert drive._changed.acquire(timeout=10), "a lock stays locked"
-    drive._changed.release()
-signal.signal(signal.SIGINT, signal.SIG_IGN)
-drive.stop(10)
 """
-
-
-def test_whenever_ctrl_c_comes_the_next_wait_goes_on():
-    with subprocess.Popen([sys.executable, "-c", STORM], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-        deadline_s = time.monotonic() + 40
-        while process.poll() is None:
-            process.send_signal(signal.SIGINT)
-            if time.monotonic() > deadline_s:
-                process.kill()
-        assert process.returncode == 0
+    struck = """
+news.append(1)
+drive.until(lambda: len(made) >= target or not (news or todo), None)
+"""
+    # Nobody else takes these turns but the keeper, which gives them back.
+    unharmed = """
+assert not drive._waiting, "a wait was not ended"
+assert threading.get_ident() not in (drive._controller, drive._worker), "a turn stays taken"
+assert drive._changed.acquire(timeout=10), "a lock stays locked"
+drive._changed.release()
+"""
+    storm(setup=setup, struck=struck, unharmed=unharmed, end="drive.stop(10)")

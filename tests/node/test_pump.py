@@ -1,11 +1,10 @@
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 
 import pytest
+from tests.interrupting import storm
 
 from bireme.node.pump import Pump
 from bireme.transport.interrupts import Shield
@@ -174,14 +173,6 @@ def test_without_a_keeper_callers_go_on(loop, pump):
     pump.until(lambda: bool(done))
 
 
-@pytest.fixture
-def shield():
-    shield = Shield()
-    shield.raise_up()
-    yield shield
-    shield.lower()
-
-
 def test_a_handler_of_ctrl_c_may_wait_in_the_middle_of_a_turn(loop):
     saved, before = [], signal.getsignal(signal.SIGINT)
 
@@ -225,51 +216,35 @@ def test_ctrl_c_reaches_a_caller_that_waits_for_another_thread(loop, shield):
     assert not other.is_alive()
 
 
-STORM = """
-import signal, sys
+def test_a_step_is_finished_before_ctrl_c_comes(shield):
+    steps = []
+
+    def step() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(1000):
+            pass
+        steps.append("whole")
+
+    pump = Pump(step, lambda: None, "never started", shield)
+    with pytest.raises(KeyboardInterrupt):
+        pump.until(lambda: False)
+    assert steps == ["whole"]
+
+
+def test_whenever_ctrl_c_comes_the_next_call_goes_on():
+    setup = """
 from bireme.transport.interrupts import Shield
 from bireme.node.pump import Pump
 
-is_armed = False
-
-def interrupt(*_):
-    global is_armed
-    if is_armed:
-        is_armed = False
-        raise KeyboardInterrupt
-
-signal.signal(signal.SIGINT, interrupt)
 shield = Shield()
 shield.raise_up()
 made = []
 pump = Pump(lambda: made.append(1), lambda: None, "keeper", shield)
 pump.start()
-sys.stdout.write("ready\\n")
-sys.stdout.flush()
-num_interrupts = 0
-while num_interrupts < 1000:
-    target = len(made) + 1
-    try:
-        is_armed = True
-        pump.background(1)
-        pump.background(-1)
-        pump.until(lambda: len(made) >= target)
-        is_armed = False
-    except KeyboardInterrupt:
-        num_interrupts += 1
-pump.until(lambda: len(made) >= target)
-pump.stop()
-signal.signal(signal.SIGINT, signal.SIG_IGN)
 """
-
-
-def test_whenever_ctrl_c_comes_the_next_call_goes_on():
-    with subprocess.Popen([sys.executable, "-c", STORM], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-        deadline_s = time.monotonic() + 40
-        while process.poll() is None:
-            process.send_signal(signal.SIGINT)
-            if time.monotonic() > deadline_s:
-                process.kill()
-        assert process.returncode == 0
+    struck = """
+pump.background(1)
+pump.background(-1)
+pump.until(lambda: len(made) >= target)
+"""
+    storm(setup=setup, struck=struck, end="pump.until(lambda: len(made) >= target)\npump.stop()")

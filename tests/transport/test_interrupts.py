@@ -6,16 +6,7 @@ import threading
 
 import pytest
 
-from bireme.node.pump import Pump
 from bireme.transport.interrupts import Shield
-
-
-@pytest.fixture
-def shield():
-    shield = Shield()
-    shield.raise_up()
-    yield shield
-    shield.lower()
 
 
 def interrupt():
@@ -79,16 +70,3 @@ def test_other_threads_are_none_of_its_business():
     thread.start()
     thread.join()
     assert signal.getsignal(signal.SIGINT) == before
-
-
-def test_a_pump_finishes_its_step(shield):
-    steps = []
-
-    def step():
-        interrupt()
-        steps.append("whole")
-
-    pump = Pump(step, lambda: None, "keeper", shield)
-    with pytest.raises(KeyboardInterrupt):
-        pump.until(lambda: False)
-    assert steps == ["whole"]

@@ -20,7 +20,8 @@ __all__ = ("Drive",)
 _GRACE_S = 0.002
 """How long the keeper leaves the roles to the next caller, who then needs no other thread."""
 _LOOK_S = 0.2
-"""How often a caller that waits for another thread's turn looks whether Ctrl-C was pressed."""
+"""How often a caller that waits looks whether Ctrl-C was pressed: what comes just before a thread
+falls asleep in the system does not wake it."""
 
 
 class Drive:
@@ -111,6 +112,7 @@ class Drive:
 
     def _turn(self, me: int, done: Callable[[], bool], left_s: float | None) -> None:
         """Do one thing, or wait until something has changed."""
+        limit_s = _LOOK_S if left_s is None else min(left_s, _LOOK_S)
         with self._changed:
             does_work = not self._worker and self._has_work()
             if does_work:
@@ -121,11 +123,11 @@ class Drive:
                 if self._controller == self._keeper.ident:
                     self._wake()
                 if not done():
-                    self._changed.wait(_LOOK_S if left_s is None else min(left_s, _LOOK_S))
+                    self._changed.wait(limit_s)
                 return
-        self._do(does_work, left_s)
+        self._do(does_work, limit_s)
 
-    def _do(self, does_work: bool, left_s: float | None) -> None:
+    def _do(self, does_work: bool, limit_s: float | None) -> None:
         shield = self._shield
         is_mine, depth = shield.is_mine, shield.depth
         try:
@@ -135,7 +137,7 @@ class Drive:
             if does_work:
                 self._work()
             else:
-                self._control(left_s)
+                self._control(limit_s)
         finally:
             if is_mine:
                 shield.depth = depth
