@@ -1,6 +1,10 @@
+import gc
+
 import torch
 from tests.node.test_values import Received, init, shown, values  # noqa: F401
 
+from bireme.node.values import TorchSlotValues
+from bireme.transport.pool import BufferPool, PooledBuffer
 from bireme.wire.messages import PushEntry
 
 
@@ -48,3 +52,30 @@ def test_other_types_and_optimizers_keep_cells_apart(values):  # noqa: F811
     cells[1].parameter()
     assert values.join(cells) is None
     assert shown(values, cells[2]) == [3.0] * 3
+
+
+def test_nothing_keeps_the_memory_of_sums_from_before():
+    pool = BufferPool(1 << 30)
+    server = TorchSlotValues(lambda size_bytes: PooledBuffer(pool, size_bytes))
+    size_bytes, count = 40_000, 10
+    cells = [init(server, (key, 0), [0.0] * 10_000, row_length=1) for key in range(count)]
+
+    def push(number, cells):
+        # As the slots of one message, whose sums lie in one piece of memory.
+        payload = Received(memoryview(bytearray(size_bytes * len(cells))))
+        for position, cell in enumerate(cells):
+            entry, start = PushEntry(position, 0, 0, size_bytes), position * size_bytes
+            total = server.first(cell, entry, payload, start, 1.0)
+            server.finish(cell, total, 1.0, 1.0, number)
+
+    for number in range(2):
+        push(number, cells[:5])
+        push(number, cells[5:])
+    groups = [server.join(cells[:5]), server.join(cells[5:])]
+    for group in groups:
+        entry = PushEntry(0, 0, 0, 5 * size_bytes)
+        total = server.first(group, entry, Received(memoryview(bytearray(5 * size_bytes))), 0, 1.0)
+        server.finish(group, total, 1.0, 1.0, 2)
+    gc.collect()
+    # Both values, and the newest piece, which its message may ask more of.
+    assert pool._demand.used_bytes < 1.7 * count * size_bytes

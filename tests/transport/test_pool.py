@@ -15,7 +15,7 @@ def test_sizes_are_exact_and_waste_is_bounded(size_bytes: int) -> None:
     view = pool.take(size_bytes)
     assert view.nbytes == size_bytes
     pool.give(view)
-    assert size_bytes <= pool.idle_bytes <= max(4096, size_bytes * 5 // 4)
+    assert size_bytes <= pool.idle_bytes <= size_bytes + max(4096, size_bytes // 8)
 
 
 def test_large_memory_asks_for_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +64,8 @@ def test_idle_memory_serves_for_less_within_bounds(given_bytes: int, wanted_byte
     view = pool.take(wanted_bytes)
     assert view.nbytes == wanted_bytes <= memoryview(view.obj).nbytes
     if pool.idle_bytes == 0:
-        assert idle_bytes <= max(4096, wanted_bytes * 1.5)
+        fits = idle_bytes <= wanted_bytes + 4096 or idle_bytes <= wanted_bytes * 1.5
+        assert fits or memoryview(view.obj).nbytes != idle_bytes
     else:
         assert pool.idle_bytes == idle_bytes
         assert idle_bytes < wanted_bytes or idle_bytes > wanted_bytes * 1.5
@@ -72,10 +73,36 @@ def test_idle_memory_serves_for_less_within_bounds(given_bytes: int, wanted_byte
     assert pool.take(wanted_bytes).obj is view.obj
 
 
+def test_memory_in_use_and_idle_is_no_more_than_was_in_use_at_once() -> None:
+    pool = BufferPool(1 << 30)
+    for size_bytes in range(1 << 20, 2 << 20, 1 << 16):
+        views = [pool.take(size_bytes + 4096 * number) for number in range(16)]
+        used_bytes = sum(memoryview(view.obj).nbytes for view in views)
+        for view in views:
+            pool.give(view)
+        assert pool.idle_bytes <= 1.15 * used_bytes
+
+
+def test_what_finalizers_leave_counts_as_idle_at_once() -> None:
+    pool = BufferPool(100_000)
+    buffers = [PooledBuffer(pool, 40_960) for _ in range(4)]
+    del buffers
+    assert pool.idle_bytes == 2 * 40_960
+
+
+def test_what_a_finalizer_leaves_in_the_middle_of_the_pool_is_taken_later() -> None:
+    pool = BufferPool(1 << 20)
+    view = pool.take(50_000)
+    with pool._lock:
+        pool.forget(view)
+    assert pool.idle_bytes == 0
+    assert pool.take(50_000).obj is view.obj
+
+
 def test_memory_larger_than_what_may_be_idle_is_not_kept() -> None:
     pool = BufferPool(100_000)
-    pool.give(pool.take(4096))
-    pool.give(pool.take(200_000))
+    for view in pool.take(4096), pool.take(200_000):
+        pool.give(view)
     assert pool.idle_bytes == 4096
 
 

@@ -178,6 +178,8 @@ class Cell:
         """Give the memory back."""
         self._uncode()
         self._public.release()
+        # A sum that lies in a sheet keeps all of it, also when its own part has been given back.
+        self._shown = None
         spare = self.take_spare()
         if spare is not None:
             spare.free()

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from bireme.transport.pages import advise_huge
+from bireme.transport.demand import Demand
+from bireme.transport.pages import PAGE_BYTES, advise_huge
 
 __all__ = ("BufferPool", "PooledBuffer", "tracked_view")
 
-_SMALLEST_BYTES = 4096
 _MOST_OF_SIZE = 1.5
 """Up to so many times what is asked for, idle memory is better than fresh pages."""
 _LARGE_BYTES = 1 << 20
@@ -32,14 +32,12 @@ def _fresh(size_bytes: int) -> memoryview:
 
 
 def _class_bytes(size_bytes: int) -> int:
-    """Round up to one of four sizes per power of two, at most a quarter too large.
+    """Round up to whole pages, and to one of eight sizes per power of two.
 
     >>> [_class_bytes(n) for n in (1, 4097, 1 << 20, (1 << 20) + 1)]
-    [4096, 5120, 1048576, 1310720]
+    [4096, 8192, 1048576, 1179648]
     """
-    if size_bytes <= _SMALLEST_BYTES:
-        return _SMALLEST_BYTES
-    step = 1 << ((size_bytes - 1).bit_length() - 3)
+    step = max(PAGE_BYTES, (1 << (size_bytes - 1).bit_length()) // 16)
     return -(-size_bytes // step) * step
 
 
@@ -47,18 +45,19 @@ class BufferPool:
     """Hands out page-aligned memory and takes it back. Thread-safe.
 
     Args:
-        max_idle_bytes: How much memory it keeps that nobody uses, >= 0.
+        max_idle_bytes: Most memory that it keeps while nobody uses it, >= 0.
 
     Guarantees:
         What has just come back is kept, and of what no longer fits that size goes which was given
         back longest ago: where sizes change, those of the past do not crowd out those in use.
+        What is idle and what is in use are together no more than `Demand` says is worth holding.
 
     Example:
         >>> pool = BufferPool(1 << 20)
         >>> first = pool.take(10_000); len(first)
         10000
         >>> pool.give(first); pool.idle_bytes
-        10240
+        12288
         >>> second = pool.take(10_240); pool.idle_bytes
         0
     """
@@ -66,8 +65,9 @@ class BufferPool:
     def __init__(self, max_idle_bytes: int) -> None:
         self._max_idle_bytes = max_idle_bytes
         self._idle: dict[int, list[memoryview]] = {}
+        self._demand = Demand()
         self._lock = threading.Lock()
-        # Finalizers may run in the middle of anything, so they only leave their memory here.
+        # For finalizers, which run in the middle of anything, also of what holds the lock.
         self._forgotten: deque[memoryview] = deque()
         self.idle_bytes = 0
 
@@ -78,28 +78,53 @@ class BufferPool:
             self.give(self._forgotten.popleft())
         with self._lock:
             whole = self._warm(class_bytes, size_bytes)
-        if whole is not None:
-            return whole[:size_bytes]
-        return _fresh(class_bytes)[:size_bytes]
+            if whole is not None:
+                self._demand.took(whole.nbytes)
+            else:
+                whole = _fresh(class_bytes)
+                self._demand.took(class_bytes)
+                self._trim()
+        return whole[:size_bytes]
 
     def give(self, view: memoryview) -> None:
         """Take back what `take` returned; the caller's views of it show other data from now on."""
-        whole = memoryview(view.obj)
+        with self._lock:
+            self._keep(memoryview(view.obj))
+
+    def forget(self, view: memoryview) -> None:
+        """Take back, now or soon: for finalizers."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._keep(memoryview(view.obj))
+            finally:
+                self._lock.release()
+        else:
+            self._forgotten.append(view)
+
+    def _keep(self, whole: memoryview) -> None:
+        """Keep memory that nobody uses any more. The lock is held."""
         class_bytes = whole.nbytes
+        self._demand.gave(class_bytes)
         if class_bytes > self._max_idle_bytes:
             return
-        with self._lock:
-            idle = self._idle.pop(class_bytes, [])
-            idle.append(whole)
-            # The sizes stand in the order in which memory last came back.
-            self._idle[class_bytes] = idle
-            self.idle_bytes += class_bytes
-            while self.idle_bytes > self._max_idle_bytes:
-                self._drop_oldest()
+        idle = self._idle.pop(class_bytes, [])
+        idle.append(whole)
+        # The sizes stand in the order in which memory last came back.
+        self._idle[class_bytes] = idle
+        self.idle_bytes += class_bytes
+        self._trim()
+
+    def _trim(self) -> None:
+        """Give to the system what is not worth keeping. The lock is held."""
+        worth_bytes = self._demand.worth_bytes - self._demand.used_bytes
+        most_bytes = min(worth_bytes, self._max_idle_bytes)
+        while self.idle_bytes > most_bytes:
+            self._drop_oldest()
 
     def _warm(self, class_bytes: int, size_bytes: int) -> memoryview | None:
         """Return memory that is idle, of the least size that will do. The lock is held."""
-        while class_bytes <= max(_SMALLEST_BYTES, _MOST_OF_SIZE * size_bytes):
+        most_bytes = max(class_bytes, _MOST_OF_SIZE * size_bytes)
+        while class_bytes <= most_bytes:
             idle = self._idle.get(class_bytes)
             if idle:
                 self.idle_bytes -= class_bytes
@@ -117,10 +142,6 @@ class BufferPool:
         del idle[0]
         if not idle:
             del self._idle[class_bytes]
-
-    def forget(self, view: memoryview) -> None:
-        """Take back, later: for finalizers."""
-        self._forgotten.append(view)
 
     def clear(self) -> None:
         """Drop what nobody uses."""
