@@ -33,8 +33,8 @@ while num_interrupts < 1000:
     except KeyboardInterrupt:
         num_interrupts += 1
 {unharmed}
-signal.signal(signal.SIGINT, signal.SIG_IGN)
 {end}
+signal.signal(signal.SIGINT, signal.SIG_IGN)
 """
 
 
@@ -45,7 +45,7 @@ def storm(*, setup: str, struck: str, unharmed: str = "", end: str) -> None:
         setup: Makes the list ``made``, which grows, and what is struck.
         struck: Returns once ``made`` has ``target`` entries.
         unharmed: Asserts after each turn that nothing is half done.
-        end: Stops what ``setup`` started.
+        end: Stops what ``setup`` started, while strikes that nobody minds go on.
     """
     loop = " " * 4
     program = _PROGRAM.format(

@@ -1,5 +1,7 @@
 """What is worth holding: the most of late, or twice what lasts."""
 
+from random import Random
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,13 +43,13 @@ def test_little_is_always_worth_holding() -> None:
 
 
 @given(st.lists(st.integers(1, 64 * MIB), max_size=60), st.randoms(use_true_random=False))
-def test_what_is_used_is_always_worth_holding(sizes: list[int], random) -> None:  # type: ignore[no-untyped-def]
+def test_what_is_used_is_always_worth_holding(sizes: list[int], draws: Random) -> None:
     demand, taken, most_bytes = Demand(), [], 0
     for size_bytes in sizes:
         demand.took(size_bytes)
         taken.append(size_bytes)
         most_bytes = max(most_bytes, demand.used_bytes)
-        while taken and random.random() < 0.5:
-            demand.gave(taken.pop(random.randrange(len(taken))))
+        while taken and draws.random() < 0.5:
+            demand.gave(taken.pop(draws.randrange(len(taken))))
         assert demand.used_bytes == sum(taken)
         assert demand.used_bytes <= demand.worth_bytes <= max(2 * most_bytes, 8 * MIB)
