@@ -3,7 +3,7 @@
 :class:`~bireme.node.values.TorchSlotValues` calls it.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, cast
 
 from bireme.core.values import Answer
@@ -136,6 +136,7 @@ def _overwrite(cells: Mapping[Slot, Cell], values: Mapping[Slot, Mapping[str, ob
 
 def _slots(body: Mapping[str, object]) -> frozenset[Slot]:
     try:
-        return frozenset((int(key_id), int(index)) for key_id, index in body["slots"])  # type: ignore[attr-defined]
+        pairs = cast("Iterable[tuple[int, int]]", body["slots"])
+        return frozenset((int(key_id), int(index)) for key_id, index in pairs)
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"a request for states that cannot be read: {error!r}") from error

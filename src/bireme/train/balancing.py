@@ -50,11 +50,6 @@ class Balancing:
         return self._sampler
 
     @property
-    def num_samples(self) -> int:
-        """This worker's samples in the step that comes now; 0 when no batch was handed out."""
-        return self._sampler.num_samples
-
-    @property
     def waits(self) -> bool:
         """Whether this step's time is still to be told."""
         return not self._told
