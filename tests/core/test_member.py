@@ -148,6 +148,29 @@ def test_a_speed_that_was_stated_is_known_to_the_shell():
     assert not of(member.received(start_at(8.0), 0.0), Pace)
 
 
+@pytest.mark.parametrize(
+    ("host", "stated", "told"),
+    [("a", 0.0, True), ("a", 8.0, True), ("elsewhere", 0.0, False), ("elsewhere", 8.0, None)],
+)
+def test_a_server_gives_way_to_a_worker_of_its_machine(host, stated, told):
+    member = Member(msgspec.structs.replace(identity(Role.SERVER, 0), link_mbps=stated))
+    member.start(0.0)
+    member.linked(1, 0.0)
+    member.received(Joined(server(0), 3, 0.25, 5.0), 0.0)
+    message = start_at(8.0)
+    nodes = tuple(
+        msgspec.structs.replace(each, host="a" if each.node.role is Role.SERVER else host)
+        for each in message.nodes
+    )
+    found = of(member.received(msgspec.structs.replace(message, nodes=nodes), 0.0), Pace)
+    assert found == ([] if told is None else [Pace(1e6, told)])
+
+
+def test_a_worker_gives_way_to_nobody(member):
+    member.received(Joined(worker(0), 3, 0.25, 5.0), 0.0)
+    assert [each.gives_way for each in of(member.received(start_at(8.0), 0.0), Pace)] == [False]
+
+
 def test_it_measures_when_asked_and_answers_the_scheduler(member):
     member.received(Joined(worker(0), 3, 0.25, 5.0), 0.0)
     target = Target(server(0), ("tcp://a",))

@@ -11,6 +11,7 @@ from bireme.node.runtime import Runtime
 from bireme.node.sheets import Sheets
 from bireme.transport.base import Closed, Frame, ReceivedFrame, TransportOptions
 from bireme.transport.inproc import InprocHub, InprocTransport
+from bireme.transport.pacing import Pacing
 from bireme.transport.pool import BufferPool, PooledBuffer
 from bireme.transport.tcp import SocketTransport
 from bireme.types.nodes import SCHEDULER
@@ -267,6 +268,6 @@ def test_the_speed_of_the_link_reaches_the_transport_and_whoever_asked(pair, mon
     told = []
     monkeypatch.setattr(InprocTransport, "pace", lambda _self, speed: told.append(speed))
     client.runtime.paced = told.append
-    client.core.replies[ev.Tick] = lambda _: [act.Pace(1e6)]
+    client.core.replies[ev.Tick] = lambda _: [act.Pace(1e6, True)]
     client.tick()
-    assert told == [1e6, 1e6]
+    assert told == [Pacing(1e6, gives_way=True), 1e6]

@@ -20,6 +20,7 @@ def cuts(draw):
         "slice_bytes": draw(st.integers(8, 20_000)),
         "whole_rows": draw(st.booleans()),
         "splittable": draw(st.booleans()),
+        "num_servers": draw(st.integers(1, 9)),
     }
 
 
@@ -61,8 +62,11 @@ def test_spans_are_as_few_and_as_even_as_can_be(options):
     if len(spans) > 1 and row_bytes <= options["slice_bytes"]:
         rows = [span.length // options["row_length"] for span in spans]
         assert max(rows) - min(rows) <= 1
-        rows_per_slice = options["slice_bytes"] // row_bytes
-        assert len(spans) == -(-sum(rows) // rows_per_slice)
+        least = -(-sum(rows) // (options["slice_bytes"] // row_bytes))
+        assert len(spans) - least < options["num_servers"]
+        if least <= options["num_servers"] or sum(rows) < least + options["num_servers"]:
+            return
+        assert len(spans) % options["num_servers"] == 0
 
 
 def test_cuts_inside_a_row_are_aligned():

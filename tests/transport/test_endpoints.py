@@ -13,10 +13,10 @@ from bireme.transport.endpoints import (
     bind,
     check_same_user,
     resolve,
-    retune,
     start_connecting,
     tune,
 )
+from bireme.transport.pacing import Pacing
 
 
 def listen(text: str):
@@ -79,7 +79,7 @@ def test_unknown_hosts_are_refused() -> None:
 def test_tcp_sends_at_once() -> None:
     listener, bound, _ = listen("tcp://127.0.0.1:0")
     with listener, socket.create_connection((bound.name, bound.port)) as client:
-        tune(client)
+        tune(client.fileno())
         assert client.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert client.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) > 1 << 20
 
@@ -87,11 +87,18 @@ def test_tcp_sends_at_once() -> None:
 def test_a_slow_link_is_given_little_in_advance() -> None:
     listener, bound, _ = listen("tcp://127.0.0.1:0")
     with listener, socket.create_connection((bound.name, bound.port)) as client:
-        tune(client, 50e6 / 8)
+        tune(client.fileno(), Pacing(50e6 / 8))
         backlog_bytes = client.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
         # Linux doubles what is asked for, for its own bookkeeping.
         assert 31_250 <= backlog_bytes < 1 << 18
         assert client.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) > 1 << 20
+
+
+def test_who_gives_way_is_given_less() -> None:
+    listener, bound, _ = listen("tcp://127.0.0.1:0")
+    with listener, socket.create_connection((bound.name, bound.port)) as client:
+        tune(client.fileno(), Pacing(200e6 / 8, gives_way=True))
+        assert client.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) < 1 << 15
 
 
 def test_another_user_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,9 +120,9 @@ def test_a_name_may_have_several_endpoints() -> None:
 def test_a_connection_learns_later_that_its_link_is_slow() -> None:
     listener, bound, _ = listen("tcp://127.0.0.1:0")
     with listener, socket.create_connection((bound.name, bound.port)) as client:
-        tune(client)
-        retune(client.fileno(), 50e6 / 8)
+        tune(client.fileno())
+        tune(client.fileno(), Pacing(50e6 / 8))
         assert client.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) < 1 << 18
         client.sendall(b"still open")
     with pytest.raises(OSError, match="descriptor"):
-        retune(-1, 50e6 / 8)
+        tune(-1, Pacing(50e6 / 8))

@@ -18,6 +18,8 @@ from bireme.errors import AuthError, ConfigError, PeerLost
 from bireme.transport.auth import Credentials, Handshake
 from bireme.transport.base import Arrived, Closed, Frame, LinkEvent, Opened, TransportOptions
 from bireme.transport.framing import TransportKind, transport_head, write_credit
+from bireme.transport.greeting import Greeting
+from bireme.transport.pacing import Pacing
 from bireme.transport.seal import Seal
 from bireme.transport.tcp import SocketTransport
 from bireme.wire.header import write_header
@@ -449,3 +451,31 @@ def test_a_name_with_a_dead_endpoint_is_reached_by_another(
 def test_an_unknown_host_is_named() -> None:
     with SocketTransport() as client, pytest.raises(PeerLost, match=r"no-such-host\.invalid"):
         client.connect("tcp://no-such-host.invalid:80", 0.05)
+
+
+@pytest.mark.parametrize("when", ["before", "in the handshake", "after"])
+def test_every_connection_hears_of_the_links_speed(
+    when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport = SocketTransport(options())
+    slow = Pacing(50e6 / 8)
+    if when == "before":
+        transport.pace(slow)
+    elif when == "in the handshake":
+        advance = Greeting.advance
+
+        def pace_first(greeting: Greeting) -> object:
+            transport.pace(slow)
+            return advance(greeting)
+
+        monkeypatch.setattr(Greeting, "advance", pace_first)
+    with transport, SocketTransport(options()) as client:
+        address, opened = transport.listen(TCP), list[LinkEvent]()
+        thread = threading.Thread(target=lambda: opened.extend(transport.poll(LIMIT_S)))
+        thread.start()
+        client.connect(address, LIMIT_S)
+        thread.join()
+        if when == "after":
+            transport.pace(slow)
+        with socket.socket(fileno=os.dup(opened[0].link.stream.fileno())) as connection:  # type: ignore[attr-defined]
+            assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) < 1 << 18

@@ -2,6 +2,7 @@
 
 from bireme.transport.base import Arrived, Closed, Frame, Link, Opened
 from bireme.transport.inproc import InprocHub, InprocTransport
+from bireme.transport.pacing import Pacing
 from bireme.transport.wrapper import WrappedLink, WrappedTransport
 from bireme.wire.header import write_header
 
@@ -23,7 +24,7 @@ def test_one_wrapper_stands_for_one_link() -> None:
     opened, arrived = server.poll(0)
     assert isinstance(arrived, Arrived)
     assert (opened.link, asked, target) == (arrived.link, [arrived.link], b"abc")
-    client.pace(1e6)
+    client.pace(Pacing(1e6))
     assert client.links() == [link]
     link.close()
     (closed,) = client.poll(0)

@@ -78,6 +78,8 @@ class Pace(msgspec.Struct, frozen=True, gc=False):
 
     bytes_per_s: float
     """Each way, > 0."""
+    gives_way: bool = False
+    """What a worker of this machine sends goes first."""
 
 
 class OpenRelay(msgspec.Struct, frozen=True):

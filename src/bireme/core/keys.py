@@ -121,6 +121,7 @@ class KeyRegistry:
             slice_bytes=self._slice_bytes,
             whole_rows=decl.layout is Layout.ROWS,
             splittable=decl.splittable,
+            num_servers=self._num_servers,
         )
         servers = self._balancer.place([span.length * itemsize for span in spans])
         return tuple(

@@ -275,15 +275,21 @@ class Member:
         if self.started is None and self.node is not None:
             self.started = message
             self._set_view(message.view, message.nodes)
-            return self.prober.close() + self._paced(self.nodes[self.node].link_mbps)
+            return self.prober.close() + self._paced(self.nodes[self.node])
         return []
 
-    def _paced(self, link_mbps: float) -> list[Action]:
-        """Say how fast this machine's link is, if that was not known here."""
-        if not link_mbps or self.identity.link_mbps:
+    def _paced(self, info: NodeInfo) -> list[Action]:
+        """Say how fast this machine's link is and who goes first, if that was not known here."""
+        # A worker's pushes hold up every worker's answers, an answer only its own.
+        gives_way = info.node.role is Role.SERVER and any(
+            each.host == info.host and each.node.role is Role.WORKER for each in self.nodes.values()
+        )
+        mbps, is_stated = info.link_mbps, bool(self.identity.link_mbps)
+        if not mbps or (is_stated and not gives_way):
             return []
-        text = f"the link of {self.identity.host} carries {link_mbps:.0f} Mbit/s, as measured"
-        return [Log("info", text), Pace(link_mbps * _BYTES_PER_MBIT)]
+        text = f"the link of {info.host} carries {mbps:.0f} Mbit/s, as measured"
+        told: list[Action] = [] if is_stated else [Log("info", text)]
+        return [*told, Pace(mbps * _BYTES_PER_MBIT, gives_way)]
 
     def _view_change(self, message: ViewChange) -> list[Action]:
         if self.started is None or message.view < self.view:

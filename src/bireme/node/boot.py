@@ -30,6 +30,7 @@ from bireme.observe.timeline import Timeline, path_of
 from bireme.settings import JobSettings, NodeSettings, Security, TransportChoice
 from bireme.settings.node import LEAST_SECRET
 from bireme.transport.base import TransportOptions
+from bireme.transport.pacing import Pacing
 from bireme.transport.tcp import SocketTransport
 from bireme.types.choices import DeathPolicy
 from bireme.types.nodes import Role
@@ -181,7 +182,7 @@ def _open_transport(node: NodeSettings, job: JobSettings) -> SocketTransport:
             job=node.job,
             identity={"role": str(node.role), "rank": -1 if node.rank is None else node.rank},
             window_bytes=job.window_bytes,
-            link_bytes_per_s=node.link_mbps * _BYTES_PER_MBIT,
+            pacing=Pacing(node.link_mbps * _BYTES_PER_MBIT),
             limits=Limits(max_payload_bytes=job.max_payload_bytes),
             tls_server=tls_server,
             tls_client=tls_client,

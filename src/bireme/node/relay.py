@@ -18,6 +18,7 @@ from bireme.node.memory import Held, tensor_over
 from bireme.node.partials import sum_dtype, weighed
 from bireme.node.runtime import Runtime
 from bireme.transport.base import Buffer, ReceivedFrame, Transport
+from bireme.transport.pacing import Pacing
 from bireme.transport.pool import BufferPool, PooledBuffer
 from bireme.types.dtypes import DType
 
@@ -111,7 +112,7 @@ class Relay:
         """Begin to serve."""
         link_mbps = action.neighbours.leader.link_mbps
         if link_mbps and self._egress is None:
-            self._transport.pace(link_mbps * _BYTES_PER_MBIT)
+            self._transport.pace(Pacing(link_mbps * _BYTES_PER_MBIT))
         core = RelayCore(
             action.neighbours,
             action.config,

@@ -32,6 +32,7 @@ from bireme.transport.base import (
     ReceivedFrame,
     Transport,
 )
+from bireme.transport.pacing import Pacing
 from bireme.wire.header import crc_of
 from bireme.wire.messages import Message, Status
 from bireme.wire.probe import MOST_PING_BYTES
@@ -351,7 +352,7 @@ class Runtime:
             link.send(Frame.of_bytes(head, views, size_bytes))
 
     def _pace(self, action: act.Pace) -> None:
-        self._transport.pace(action.bytes_per_s)
+        self._transport.pace(Pacing(action.bytes_per_s, action.gives_way))
         if self.paced is not None:
             self.paced(action.bytes_per_s)
 

@@ -30,6 +30,7 @@ def cut(
     slice_bytes: int = 1 << 20,
     whole_rows: bool = False,
     splittable: bool = True,
+    num_servers: int = 1,
 ) -> tuple[Span, ...]:
     """Cut a value into spans of nearly equal size, at the ends of rows where rows fit.
 
@@ -41,6 +42,8 @@ def cut(
         whole_rows: Never cut a row, even one that is larger than ``slice_bytes``: for values
             of which single rows are pulled.
         splittable: ``False`` keeps the value in one span, whatever its size.
+        num_servers: Who the spans are dealt to, >= 1. More spans than that come in a multiple of
+            it, or one span too many would make its server's link the last to finish.
 
     Raises:
         ConfigError: A size is out of range, or rows do not fill the value.
@@ -54,8 +57,10 @@ def cut(
         (Span(offset=0, length=4), Span(offset=4, length=4), Span(offset=8, length=2))
         >>> cut(10, 4, slice_bytes=16, splittable=False)
         (Span(offset=0, length=10),)
+        >>> [span.length for span in cut(1000, 4, slice_bytes=1024, num_servers=3)]
+        [167, 167, 166, 167, 167, 166]
     """
-    _check(num_elements, itemsize, row_length, slice_bytes)
+    _check(num_elements, itemsize, row_length, slice_bytes, num_servers)
     if not splittable or num_elements * itemsize <= slice_bytes:
         return (Span(0, num_elements),)
     rows_fit = row_length * itemsize <= slice_bytes
@@ -66,15 +71,18 @@ def cut(
         most = max(1, slice_bytes // itemsize)
         unit = _ALIGNMENT if most >= _ALIGNMENT else 1
         most //= unit
-    return tuple(_even(num_elements, unit, most))
+    return tuple(_even(num_elements, unit, most, num_servers))
 
 
-def _check(num_elements: int, itemsize: int, row_length: int, slice_bytes: int) -> None:
+def _check(
+    num_elements: int, itemsize: int, row_length: int, slice_bytes: int, num_servers: int
+) -> None:
     for name, value, least in (
         ("num_elements", num_elements, 0),
         ("itemsize", itemsize, 1),
         ("row_length", row_length, 1),
         ("slice_bytes", slice_bytes, 1),
+        ("num_servers", num_servers, 1),
     ):
         if value < least:
             raise ConfigError(f"{name} must be >= {least}, got {value}")
@@ -82,9 +90,11 @@ def _check(num_elements: int, itemsize: int, row_length: int, slice_bytes: int) 
         raise ConfigError(f"{num_elements} elements are no number of rows of {row_length}")
 
 
-def _even(num_elements: int, unit: int, most: int) -> list[Span]:
-    """Spread the value's units over as few spans of at most ``most`` units as possible."""
+def _even(num_elements: int, unit: int, most: int, num_servers: int) -> list[Span]:
+    """Spread the value's units over few spans of at most ``most`` units."""
     num_units = -(-num_elements // unit)
     num_spans = -(-num_units // most)
+    if num_spans > num_servers:
+        num_spans = min(num_units, -(-num_spans // num_servers) * num_servers)
     ends = [min(num_elements, -(-num_units * i // num_spans) * unit) for i in range(num_spans + 1)]
     return [Span(start, end - start) for start, end in pairwise(ends)]

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
 from bireme.errors import ConfigError
+from bireme.transport.pacing import UNPACED, Pacing
 from bireme.wire.limits import DEFAULT_LIMITS, Limits
 
 __all__ = (
@@ -306,10 +307,10 @@ class TransportOptions:
     """What this side tells its peers about itself after the proof."""
     window_bytes: int = 16 << 20
     """Payload that a peer may have under way to here, per link, before frames are released."""
-    link_bytes_per_s: float = 0.0
-    """Speed of this machine's network link; 0: unknown, or fast. Below some GB/s the system is
-    given so much of what is to be sent at a time as passes in a few milliseconds, so that frames
-    of other links and of higher priority need not wait behind it."""
+    pacing: Pacing = UNPACED
+    """What is known of this machine's network link. Below some GB/s the system is given so much of
+    what is to be sent at a time as passes in a few milliseconds, so that frames of other links and
+    of higher priority need not wait behind it."""
     shared_bytes: int = 1 << 30
     """How much shared memory may be used for what goes to all local peers together; beyond that,
     payloads pass through sockets."""
@@ -393,10 +394,10 @@ class Transport(ABC):
             StateError: The transport is closed.
         """
 
-    def pace(self, bytes_per_s: float) -> None:  # noqa: B027 (most have nothing to do)
-        """Take the speed of this machine's network link, which was not known before.
+    def pace(self, pacing: Pacing) -> None:  # noqa: B027 (most have nothing to do)
+        """Take what is known of this machine's network link by now.
 
-        See `TransportOptions.link_bytes_per_s`. Called by the thread that polls, or while nobody
+        See `TransportOptions.pacing`. Called by the thread that polls, or while nobody
         does. A transport whose frames cross no network has nothing to do.
         """
 

@@ -123,7 +123,6 @@ class Doors:
                 shared=address.scheme == "shm+unix",
                 tls=options.tls_client if address.scheme == "tcp" else None,
                 host=address.name,
-                link_bytes_per_s=options.link_bytes_per_s,
             )
         except (OSError, UnicodeError) as error:
             attempt.fail(PeerLost(str(error)))
@@ -175,7 +174,6 @@ class Doors:
                 client=False,
                 shared=bound.scheme == "shm+unix",
                 tls=options.tls_server if bound.scheme == "tcp" else None,
-                link_bytes_per_s=options.link_bytes_per_s,
             )
             deadline_s = time.monotonic() + options.handshake_timeout_s
             self._greet(greeting, None, bound, remote, deadline_s)

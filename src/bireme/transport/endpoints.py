@@ -21,6 +21,7 @@ from pathlib import Path
 from bireme.errors import AuthError, ConfigError
 from bireme.transport.address import Address
 from bireme.transport.machine import machine_token
+from bireme.transport.pacing import UNPACED, Pacing
 
 __all__ = (
     "Endpoint",
@@ -28,7 +29,6 @@ __all__ = (
     "check_same_user",
     "is_loopback",
     "resolve",
-    "retune",
     "start_connecting",
     "tune",
 )
@@ -36,12 +36,6 @@ __all__ = (
 _BACKLOG = 512
 _TCP_BUFFER_BYTES = 4 << 20
 _UNIX_BUFFER_BYTES = 1 << 20
-_BACKLOG_S = 0.005
-"""How much the system takes in advance of a slow link: enough for this process to be away from the
-processor for a moment."""
-_LEAST_BACKLOG_BYTES = 64 << 10
-"""A slow link's data also queues among that of faster ones, where little in the queue is little of
-their speed: with 16 KiB the answers over a link of 50 Mbit/s used 75 % of it."""
 _TCP_INFO_BYTES = 104
 _TCP_INFO_RTT = 68
 """Where the smoothed round trip lies in it, in microseconds (linux/tcp.h)."""
@@ -152,39 +146,27 @@ def start_connecting(endpoint: Endpoint) -> socket.socket:
     return connecting
 
 
-def tune(connected: socket.socket, link_bytes_per_s: float = 0.0) -> None:
+def tune(descriptor: int, pacing: Pacing = UNPACED) -> None:
     """Set what makes frames leave at once, and large ones in few calls.
 
     Args:
-        connected: The socket.
-        link_bytes_per_s: Speed of this machine's network link; 0: unknown.
-    """
-    local = connected.family == socket.AF_UNIX
-    size_bytes = _UNIX_BUFFER_BYTES if local else _TCP_BUFFER_BYTES
-    backlog_bytes = size_bytes
-    if link_bytes_per_s and not local:
-        # What the system has taken can neither be overtaken nor dealt to the servers by share,
-        # and a long queue delays what answers the other direction.
-        backlog_s = max(_BACKLOG_S, 2 * _round_trip_s(connected))
-        wanted = max(_LEAST_BACKLOG_BYTES, int(link_bytes_per_s * backlog_s))
-        backlog_bytes = min(size_bytes, wanted)
-    for option, number in ((socket.SO_SNDBUF, backlog_bytes), (socket.SO_RCVBUF, size_bytes)):
-        with contextlib.suppress(OSError):
-            connected.setsockopt(socket.SOL_SOCKET, option, number)
-    if not local:
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-
-def retune(descriptor: int, link_bytes_per_s: float) -> None:
-    """Give a connection that is open the buffers that `tune` would, now that the speed is known.
+        descriptor: Of a connected socket.
+        pacing: What is known of this machine's network link.
 
     Raises:
         OSError: The descriptor is no socket any more.
     """
     # The descriptor belongs to somebody else, so that this object must not close it.
-    connected = socket.socket(fileno=os.dup(descriptor))
-    with connected:
-        tune(connected, link_bytes_per_s)
+    with socket.socket(fileno=os.dup(descriptor)) as connected:
+        local = connected.family == socket.AF_UNIX
+        size_bytes = backlog_bytes = _UNIX_BUFFER_BYTES if local else _TCP_BUFFER_BYTES
+        if not local:
+            backlog_bytes = pacing.backlog_bytes(_round_trip_s(connected), size_bytes)
+        for option, number in ((socket.SO_SNDBUF, backlog_bytes), (socket.SO_RCVBUF, size_bytes)):
+            with contextlib.suppress(OSError):
+                connected.setsockopt(socket.SOL_SOCKET, option, number)
+        if not local:
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def _round_trip_s(connected: socket.socket) -> float:

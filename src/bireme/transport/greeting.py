@@ -11,7 +11,7 @@ import ssl
 
 from bireme.errors import BiremeError, PeerLost
 from bireme.transport.auth import NONCE_BYTES, Credentials, Handshake, Session
-from bireme.transport.endpoints import check_same_user, tune
+from bireme.transport.endpoints import check_same_user
 from bireme.transport.streams import WOULD_BLOCK, DescriptorStream, PlainStream, Stream, TlsStream
 
 __all__ = ("Greeting",)
@@ -45,10 +45,8 @@ class Greeting:
         tls: ssl.SSLContext | None = None,
         host: str = "",
         shared: bool = False,
-        link_bytes_per_s: float = 0.0,
     ) -> None:
         self._socket = connection
-        self._link_bytes_per_s = link_bytes_per_s
         self._tls = tls
         self._host = host
         self._shared = shared
@@ -104,7 +102,6 @@ class Greeting:
         self._connected = True
         self.wants_writing = False
         self._socket.setblocking(False)
-        tune(self._socket, self._link_bytes_per_s)
         if self._socket.family == socket.AF_UNIX:
             check_same_user(self._socket)
         if self._tls is None:

@@ -31,13 +31,14 @@ from bireme.transport.endpoints import (
     bind,
     is_loopback,
     resolve,
-    retune,
+    tune,
 )
 from bireme.transport.forks import close_in_children
 from bireme.transport.greeting import Greeting
 from bireme.transport.link import SocketLink
 from bireme.transport.loop import Loop
 from bireme.transport.orphans import Orphans
+from bireme.transport.pacing import Pacing
 from bireme.transport.pool import BufferPool, PooledBuffer
 from bireme.transport.shm import SharedLink
 from bireme.transport.streams import DescriptorStream
@@ -189,12 +190,11 @@ class SocketTransport(Transport):
         """See `Transport.wake`."""
         self._loop.wake()
 
-    def pace(self, bytes_per_s: float) -> None:
+    def pace(self, pacing: Pacing) -> None:
         """See `Transport.pace`."""
-        self.options = dataclasses.replace(self.options, link_bytes_per_s=bytes_per_s)
-        for descriptor in [link.stream.fileno() for link in list(self._links)]:
-            with contextlib.suppress(OSError):
-                retune(descriptor, bytes_per_s)
+        self.options = dataclasses.replace(self.options, pacing=pacing)
+        for link in list(self._links):
+            self._tune(link)
 
     def allocate(self, size_bytes: int) -> Buffer:
         """See `Transport.allocate`.
@@ -271,8 +271,14 @@ class SocketTransport(Transport):
     ) -> SocketLink:
         link = self._link(greeting, session, address, remote, accepted=accepted)
         self._links.add(link)
+        self._tune(link)
         link.opened()
         return link
+
+    def _tune(self, link: SocketLink) -> None:
+        # A connection that has just broken says so itself.
+        with contextlib.suppress(OSError):
+            tune(link.stream.fileno(), self.options.pacing)
 
     def _link(
         self,

@@ -20,6 +20,7 @@ from bireme.transport.base import (
     PayloadSink,
     Transport,
 )
+from bireme.transport.pacing import Pacing
 
 __all__ = ("WrappedLink", "WrappedTransport")
 
@@ -125,9 +126,9 @@ class WrappedTransport(Transport, Generic[_LinkT]):
             del self._links[event.link]
         return Closed(link, event.reason, event.graceful)
 
-    def pace(self, bytes_per_s: float) -> None:
+    def pace(self, pacing: Pacing) -> None:
         """See `Transport.pace`."""
-        self.inner.pace(bytes_per_s)
+        self.inner.pace(pacing)
 
     def wake(self) -> None:
         """See `Transport.wake`."""
