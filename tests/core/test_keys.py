@@ -1,5 +1,6 @@
 import pytest
 
+from bireme.core import keys
 from bireme.core.keys import KeyRegistry
 from bireme.errors import ConfigError
 from bireme.types.dtypes import DType
@@ -66,6 +67,18 @@ def test_a_declaration_whose_answer_would_be_too_large_is_refused_and_changes_no
     assert len(registry) == 0
     (whole,) = registry.declare(0, (decl("huge", (1 << 40,), splittable=False),), worker(0))
     assert len(whole.slots) == 1
+
+
+@pytest.mark.parametrize("length", range(1, 400, 3))
+def test_no_answer_has_more_slots_than_the_limit(length, monkeypatch):
+    monkeypatch.setattr(keys, "_MOST_SLOTS", 20)
+    registry = KeyRegistry([1.0] * 7, 64)
+    try:
+        (placed,) = registry.declare(0, (decl("w", (length,)),), worker(0))
+    except ConfigError:
+        assert length >= 13 * 16, "this one fits"
+    else:
+        assert len(placed.slots) <= 20
 
 
 def test_a_table_has_a_slot_on_every_server_and_takes_no_bytes_yet():

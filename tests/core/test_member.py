@@ -148,27 +148,41 @@ def test_a_speed_that_was_stated_is_known_to_the_shell():
     assert not of(member.received(start_at(8.0), 0.0), Pace)
 
 
-@pytest.mark.parametrize(
-    ("host", "stated", "told"),
-    [("a", 0.0, True), ("a", 8.0, True), ("elsewhere", 0.0, False), ("elsewhere", 8.0, None)],
-)
-def test_a_server_gives_way_to_a_worker_of_its_machine(host, stated, told):
-    member = Member(msgspec.structs.replace(identity(Role.SERVER, 0), link_mbps=stated))
+def paced(node, stated, servers, workers):
+    """Return what a node is told of its link, in a job on these machines."""
+    member = Member(msgspec.structs.replace(identity(node.role, 0), link_mbps=stated))
     member.start(0.0)
     member.linked(1, 0.0)
-    member.received(Joined(server(0), 3, 0.25, 5.0), 0.0)
-    message = start_at(8.0)
+    member.received(Joined(node, 3, 0.25, 5.0), 0.0)
+    message = start(len(workers), len(servers))
+    hosts = {Role.SERVER: servers, Role.WORKER: workers, Role.SCHEDULER: "s"}
     nodes = tuple(
-        msgspec.structs.replace(each, host="a" if each.node.role is Role.SERVER else host)
+        msgspec.structs.replace(each, link_mbps=8.0, host=hosts[each.node.role][each.node.rank])
         for each in message.nodes
     )
-    found = of(member.received(msgspec.structs.replace(message, nodes=nodes), 0.0), Pace)
-    assert found == ([] if told is None else [Pace(1e6, told)])
+    return of(member.received(msgspec.structs.replace(message, nodes=nodes), 0.0), Pace)
 
 
-def test_a_worker_gives_way_to_nobody(member):
-    member.received(Joined(worker(0), 3, 0.25, 5.0), 0.0)
-    assert [each.gives_way for each in of(member.received(start_at(8.0), 0.0), Pace)] == [False]
+@pytest.mark.parametrize(
+    ("servers", "workers", "gives_way"),
+    [
+        ("a", "a", True),
+        ("a", "aa", True),
+        ("ab", "ab", True),
+        ("abx", "ab", True),
+        ("x", "a", False),
+        ("xab", "ab", False),
+        ("a", "ab", False),
+        ("ax", "ab", False),
+    ],
+)
+def test_a_server_gives_way_where_each_worker_has_one_beside_it(servers, workers, gives_way):
+    assert paced(server(0), 0.0, servers, workers) == [Pace(1e6, gives_way)]
+    assert paced(server(0), 8.0, servers, workers) == ([Pace(1e6, True)] if gives_way else [])
+
+
+def test_a_worker_gives_way_to_nobody():
+    assert paced(worker(0), 0.0, "ab", "ab") == [Pace(1e6, False)]
 
 
 def test_it_measures_when_asked_and_answers_the_scheduler(member):

@@ -19,6 +19,7 @@ from bireme.transport.auth import Credentials, Handshake
 from bireme.transport.base import Arrived, Closed, Frame, LinkEvent, Opened, TransportOptions
 from bireme.transport.framing import TransportKind, transport_head, write_credit
 from bireme.transport.greeting import Greeting
+from bireme.transport.link import SocketLink
 from bireme.transport.pacing import Pacing
 from bireme.transport.seal import Seal
 from bireme.transport.tcp import SocketTransport
@@ -477,5 +478,7 @@ def test_every_connection_hears_of_the_links_speed(
         thread.join()
         if when == "after":
             transport.pace(slow)
-        with socket.socket(fileno=os.dup(opened[0].link.stream.fileno())) as connection:  # type: ignore[attr-defined]
+        link = opened[0].link
+        assert isinstance(link, SocketLink)
+        with socket.socket(fileno=os.dup(link.stream.fileno())) as connection:
             assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) < 1 << 18

@@ -79,7 +79,7 @@ class Pace(msgspec.Struct, frozen=True, gc=False):
     bytes_per_s: float
     """Each way, > 0."""
     gives_way: bool = False
-    """What a worker of this machine sends goes first."""
+    """Whether what a worker of this machine sends goes first."""
 
 
 class OpenRelay(msgspec.Struct, frozen=True):

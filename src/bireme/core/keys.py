@@ -85,7 +85,7 @@ class KeyRegistry:
                 num_slots += self._num_servers
                 continue
             size_bytes = prod(decl.shape) * decl.dtype.itemsize
-            num_slots += size_bytes // self._slice_bytes + 1 if decl.splittable else 1
+            num_slots += self._most_slots(size_bytes) if decl.splittable else 1
             if num_slots > _MOST_SLOTS:
                 raise ConfigError(
                     f"key {decl.name!r:.60} of {size_bytes} bytes would be cut into slices of "
@@ -98,6 +98,11 @@ class KeyRegistry:
                 f"the names of {len(keys)} keys have {name_bytes} bytes, and no more than "
                 f"{_MOST_NAME_BYTES} can be declared at once; init fewer keys at a time"
             )
+
+    def _most_slots(self, size_bytes: int) -> int:
+        """Return how many slots a value may be cut into, at most."""
+        num_slots = size_bytes // self._slice_bytes + 1
+        return num_slots + self._num_servers if num_slots > self._num_servers else num_slots
 
     def _place(self, store: int, decl: KeyDecl, by: NodeId) -> KeyPlacement:
         known = self._known.get((store, decl.name))

@@ -280,16 +280,27 @@ class Member:
 
     def _paced(self, info: NodeInfo) -> list[Action]:
         """Say how fast this machine's link is and who goes first, if that was not known here."""
-        # A worker's pushes hold up every worker's answers, an answer only its own.
-        gives_way = info.node.role is Role.SERVER and any(
-            each.host == info.host and each.node.role is Role.WORKER for each in self.nodes.values()
-        )
+        gives_way = self._gives_way(info)
         mbps, is_stated = info.link_mbps, bool(self.identity.link_mbps)
         if not mbps or (is_stated and not gives_way):
             return []
         text = f"the link of {info.host} carries {mbps:.0f} Mbit/s, as measured"
         told: list[Action] = [] if is_stated else [Log("info", text)]
         return [*told, Pace(mbps * _BYTES_PER_MBIT, gives_way)]
+
+    def _gives_way(self, info: NodeInfo) -> bool:
+        """Return whether a node's data is to let a worker's pass, which goes by the same link.
+
+        A push holds up every worker's answers, an answer only its own. But where answers are most
+        of what leaves a machine, little of them in the queue would leave the link idle: that is
+        so unless each worker has a server beside it, which takes a share of the pushes.
+        """
+        hosts = {
+            role: {each.host for each in self.nodes.values() if each.node.role is role}
+            for role in (Role.SERVER, Role.WORKER)
+        }
+        workers, servers = hosts[Role.WORKER], hosts[Role.SERVER]
+        return info.node.role is Role.SERVER and info.host in workers and workers <= servers
 
     def _view_change(self, message: ViewChange) -> list[Action]:
         if self.started is None or message.view < self.view:

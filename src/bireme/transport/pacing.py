@@ -16,7 +16,9 @@ _LEAST_BACKLOG_BYTES = 64 << 10
 their speed: with 16 KiB the answers over a link of 50 Mbit/s used 75 % of it."""
 
 _YIELDING_BACKLOG_S = 0.0006
+"""An eighth of the others', so that they get most of the link while they have something to send."""
 _LEAST_YIELDING_BACKLOG_BYTES = 15 << 10
+"""One or two packets: what the system needs to send at all."""
 
 
 class Pacing(NamedTuple):
@@ -29,8 +31,10 @@ class Pacing(NamedTuple):
             gives way keeps little waiting.
 
     Example:
-        >>> Pacing(25e6).backlog_bytes(0.0, 1 << 22), Pacing(25e6, True).backlog_bytes(0.0, 1 << 22)
-        (125000, 15360)
+        >>> Pacing(25e6).backlog_bytes(0.0, 1 << 22)
+        125000
+        >>> Pacing(25e6, gives_way=True).backlog_bytes(0.0, 1 << 22)
+        15360
     """
 
     bytes_per_s: float = 0.0

@@ -292,6 +292,7 @@ def test_the_port_is_the_schedulers_alone():
         "while True:\n"
         "    try: socket.create_connection(address).close()\n"
         "    except ConnectionRefusedError: break\n"
+        "    except ConnectionResetError: pass  # It closed in the middle of the handshake.\n"
     )
     assert launch(code, "-n", "1").returncode == 0
 
