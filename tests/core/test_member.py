@@ -2,7 +2,7 @@ import msgspec
 import pytest
 from tests.core.nodes import identity, infos, of, sent, start
 
-from bireme.core.actions import Connect, Pace, Send
+from bireme.core.actions import Connect, Log, Pace, Send
 from bireme.core.events import Linked
 from bireme.core.events import Lost as LinkLost
 from bireme.core.member import RECONNECT_S, RETRY_S, Member
@@ -129,38 +129,37 @@ def test_refused_is_the_end(member):
     assert member.ended.exit_code == 1
 
 
-def start_at(link_mbps):
-    message = start(2, 1)
-    nodes = tuple(msgspec.structs.replace(each, link_mbps=link_mbps) for each in message.nodes)
-    return msgspec.structs.replace(message, nodes=nodes)
-
-
-def test_a_speed_that_was_measured_is_told_to_the_shell(member):
-    member.received(Joined(worker(0), 3, 0.25, 5.0), 0.0)
-    assert of(member.received(start_at(8.0), 0.0), Pace) == [Pace(1e6)]
-
-
-def test_a_speed_that_was_stated_is_known_to_the_shell():
-    member = Member(msgspec.structs.replace(identity(Role.WORKER, 0), link_mbps=8.0))
-    member.start(0.0)
-    member.linked(1, 0.0)
-    member.received(Joined(worker(0), 3, 0.25, 5.0), 0.0)
-    assert not of(member.received(start_at(8.0), 0.0), Pace)
-
-
-def paced(node, stated, servers, workers):
-    """Return what a node is told of its link, in a job on these machines."""
+def paced(node, servers, workers, stated=0.0, mbps=8.0, **speeds):
+    """Return what a node does that joins a job on these machines, with links of such speeds."""
     member = Member(msgspec.structs.replace(identity(node.role, 0), link_mbps=stated))
     member.start(0.0)
     member.linked(1, 0.0)
     member.received(Joined(node, 3, 0.25, 5.0), 0.0)
     message = start(len(workers), len(servers))
     hosts = {Role.SERVER: servers, Role.WORKER: workers, Role.SCHEDULER: "s"}
-    nodes = tuple(
-        msgspec.structs.replace(each, link_mbps=8.0, host=hosts[each.node.role][each.node.rank])
-        for each in message.nodes
+    nodes = []
+    for each in message.nodes:
+        host = hosts[each.node.role][each.node.rank]
+        speed = speeds.get(host, mbps)
+        nodes.append(msgspec.structs.replace(each, link_mbps=speed, host=host))
+    return member.received(msgspec.structs.replace(message, nodes=tuple(nodes)), 0.0)
+
+
+@pytest.mark.parametrize("stated", [0.0, 8.0])
+def test_the_speed_of_the_link_is_told_to_the_shell(stated):
+    done = paced(worker(0), "x", "a", stated)
+    assert of(done, Pace) == [Pace(1e6, 1e6)]
+    assert [each.text for each in of(done, Log)] == (
+        [] if stated else ["the link of a carries 8 Mbit/s, as measured"]
     )
-    return of(member.received(msgspec.structs.replace(message, nodes=nodes), 0.0), Pace)
+
+
+def test_of_a_link_that_nobody_knows_nothing_is_told():
+    assert paced(worker(0), "x", "a", mbps=0.0) == []
+
+
+def test_the_jobs_fastest_link_is_told_too():
+    assert of(paced(worker(0), "xy", "a", y=40.0), Pace) == [Pace(1e6, 5e6)]
 
 
 @pytest.mark.parametrize(
@@ -177,12 +176,13 @@ def paced(node, stated, servers, workers):
     ],
 )
 def test_a_server_gives_way_where_each_worker_has_one_beside_it(servers, workers, gives_way):
-    assert paced(server(0), 0.0, servers, workers) == [Pace(1e6, gives_way)]
-    assert paced(server(0), 8.0, servers, workers) == ([Pace(1e6, True)] if gives_way else [])
+    (pace,) = of(paced(server(0), servers, workers), Pace)
+    assert pace.gives_way == gives_way
 
 
 def test_a_worker_gives_way_to_nobody():
-    assert paced(worker(0), 0.0, "ab", "ab") == [Pace(1e6, False)]
+    (pace,) = of(paced(worker(0), "ab", "ab"), Pace)
+    assert not pace.gives_way
 
 
 def test_it_measures_when_asked_and_answers_the_scheduler(member):

@@ -15,6 +15,7 @@ from bireme.node.embedded import EmbeddedCluster
 from bireme.node.memory import tensor_over
 from bireme.node.parcels import cut_parcel
 from bireme.node.relay import Relay, TorchSums
+from bireme.node.runtime import Runtime
 from bireme.node.values import TorchSlotValues
 from bireme.node.worker import WorkerClient
 from bireme.transport.inproc import InprocTransport
@@ -37,8 +38,9 @@ class Received:
 class Machines(EmbeddedCluster):
     """A job in one process that believes to be on several machines."""
 
-    def __init__(self, num_workers, num_servers, per_host, **config):
+    def __init__(self, num_workers, num_servers, per_host, link_mbps=0.0, **config):
         self._per_host = per_host
+        self._link_mbps = link_mbps
         super().__init__(JobConfig(num_workers, num_servers, num_workers, **config))
 
     def client(self, rank):
@@ -57,7 +59,7 @@ class Machines(EmbeddedCluster):
         host = rank // self._per_host if role is Role.WORKER else rank
         mine = super()._identity(role, rank, addresses)
         named = {name: getattr(mine, name) for name in Identity.__struct_fields__}
-        return Identity(**named | {"host": f"host{host}"})
+        return Identity(**named | {"host": f"host{host}", "link_mbps": self._link_mbps})
 
 
 def run(script, num_workers=4, num_servers=3, per_host=2, **config):
@@ -128,6 +130,26 @@ def test_pushes_of_every_kind_bring_the_same_bits(compression, optimizer):
     relayed, direct = both_ways(script, slice_bytes=1024)
     for mine, theirs in zip(relayed, direct, strict=True):
         assert torch.equal(mine, theirs)
+
+
+def test_what_relays_send_by_a_slow_link_is_ordered(monkeypatch):
+    ordered, order = [], Runtime.order
+
+    def note(runtime, egress):
+        ordered.append(egress)
+        order(runtime, egress)
+
+    monkeypatch.setattr(Runtime, "order", note)
+
+    def script(store, rank):
+        out = torch.zeros(300)
+        store.init("w", out)
+        store.pushpull("w", random(rank, 0, 300), out)
+        return out
+
+    relayed, direct = both_ways(script, slice_bytes=1024, link_mbps=50.0)
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(relayed, direct, strict=True))
+    assert len(ordered) == 10, "four workers in each job, and the first one's two relays"
 
 
 def test_weighed_means_are_the_same_bits():

@@ -268,6 +268,6 @@ def test_the_speed_of_the_link_reaches_the_transport_and_whoever_asked(pair, mon
     told = []
     monkeypatch.setattr(InprocTransport, "pace", lambda _self, speed: told.append(speed))
     client.runtime.paced = told.append
-    client.core.replies[ev.Tick] = lambda _: [act.Pace(1e6, gives_way=True)]
+    client.core.replies[ev.Tick] = lambda _: [act.Pace(1e6, 2e6, gives_way=True)]
     client.tick()
-    assert told == [Pacing(1e6, gives_way=True), 1e6]
+    assert told == [Pacing(1e6, 2e6, gives_way=True)] * 2

@@ -78,6 +78,8 @@ class Pace(msgspec.Struct, frozen=True, gc=False):
 
     bytes_per_s: float
     """Each way, > 0."""
+    fastest_bytes_per_s: float
+    """Of the fastest link that any machine of the job has."""
     gives_way: bool = False
     """Whether what a worker of this machine sends goes first."""
 

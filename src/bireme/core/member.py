@@ -279,14 +279,19 @@ class Member:
         return []
 
     def _paced(self, info: NodeInfo) -> list[Action]:
-        """Say how fast this machine's link is and who goes first, if that was not known here."""
-        gives_way = self._gives_way(info)
-        mbps, is_stated = info.link_mbps, bool(self.identity.link_mbps)
-        if not mbps or (is_stated and not gives_way):
+        """Say how fast this machine's link is, beside which others, and who goes first."""
+        mbps = info.link_mbps
+        if not mbps:
             return []
-        text = f"the link of {info.host} carries {mbps:.0f} Mbit/s, as measured"
-        told: list[Action] = [] if is_stated else [Log("info", text)]
-        return [*told, Pace(mbps * _BYTES_PER_MBIT, gives_way)]
+        fastest = max(each.link_mbps for each in self.nodes.values())
+        speeds = mbps * _BYTES_PER_MBIT, fastest * _BYTES_PER_MBIT
+        pace = Pace(*speeds, gives_way=self._gives_way(info))
+        if self.identity.link_mbps:
+            return [pace]
+        return [
+            Log("info", f"the link of {info.host} carries {mbps:.0f} Mbit/s, as measured"),
+            pace,
+        ]
 
     def _gives_way(self, info: NodeInfo) -> bool:
         """Return whether a node's data is to let a worker's pass, which goes by the same link.

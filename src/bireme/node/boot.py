@@ -16,7 +16,6 @@ from bireme.core.scheduler import SchedulerCore
 from bireme.core.server import ServerCore
 from bireme.core.worker import WorkerCore
 from bireme.errors import ConfigError
-from bireme.node.egress import Egress, egress_for
 from bireme.node.express import ServerExpress
 from bireme.node.interface import address_of_interface
 from bireme.node.parcels import cut_parcel
@@ -30,7 +29,6 @@ from bireme.observe.timeline import Timeline, path_of
 from bireme.settings import JobSettings, NodeSettings, Security, TransportChoice
 from bireme.settings.node import LEAST_SECRET
 from bireme.transport.base import TransportOptions
-from bireme.transport.pacing import Pacing
 from bireme.transport.tcp import SocketTransport
 from bireme.types.choices import DeathPolicy
 from bireme.types.nodes import Role
@@ -39,9 +37,6 @@ from bireme.wire.limits import Limits
 from bireme.wire.messages import JobConfig
 
 __all__ = ("connect_worker", "identity_of", "job_config", "run_node")
-
-
-_BYTES_PER_MBIT = 1e6 / 8
 
 
 def run_node(node: NodeSettings, job: JobSettings) -> EndJob:
@@ -109,7 +104,6 @@ def connect_worker(node: NodeSettings, job: JobSettings) -> WorkerClient:
         transport,
         node.scheduler_address,
         payload_crc=job.payload_crc,
-        egress=_egress(node, job),
         timeline=_timeline(node),
         relay=relay,
     )
@@ -125,12 +119,7 @@ def _relay(node: NodeSettings, job: JobSettings) -> Relay | None:
     transport = _open_transport(node, job)
     form = {TransportChoice.UNIX: "unix://", TransportChoice.TCP: _tcp(node)}
     address = transport.listen(form.get(job.transport, "shm+unix://"))
-    return Relay(transport, (address,), egress=_egress(node, job), payload_crc=job.payload_crc)
-
-
-def _egress(node: NodeSettings, job: JobSettings) -> Egress | None:
-    """Order what leaves where the network is known to be slow enough for the order to matter."""
-    return egress_for(node.link_mbps * _BYTES_PER_MBIT, job.slice_bytes)
+    return Relay(transport, (address,), payload_crc=job.payload_crc)
 
 
 def identity_of(node: NodeSettings, job: JobSettings, addresses: tuple[str, ...]) -> Identity:
@@ -182,7 +171,6 @@ def _open_transport(node: NodeSettings, job: JobSettings) -> SocketTransport:
             job=node.job,
             identity={"role": str(node.role), "rank": -1 if node.rank is None else node.rank},
             window_bytes=job.window_bytes,
-            pacing=Pacing(node.link_mbps * _BYTES_PER_MBIT),
             limits=Limits(max_payload_bytes=job.max_payload_bytes),
             tls_server=tls_server,
             tls_client=tls_client,

@@ -18,18 +18,18 @@ from bireme.transport.base import Frame, Link
 __all__ = ("Egress", "egress_for")
 
 
-def egress_for(bytes_per_s: float, slice_bytes: int) -> "Egress | None":
+def egress_for(bytes_per_s: float, slice_bytes: int) -> "Egress":
     """Return what orders the payloads that leave by a link of this speed.
 
     Args:
-        bytes_per_s: Of this machine's link; 0 when it is not known: then nothing needs an order.
+        bytes_per_s: Of this machine's link, > 0.
         slice_bytes: Of the job.
 
     Example:
-        >>> egress_for(0.0, 1 << 20) is None
-        True
+        >>> egress_for(25e6, 1 << 20).waiting
+        0
     """
-    return Egress(frame_bytes(bytes_per_s, slice_bytes)) if bytes_per_s else None
+    return Egress(frame_bytes(bytes_per_s, slice_bytes))
 
 
 class _Waiting(NamedTuple):

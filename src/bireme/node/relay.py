@@ -13,12 +13,12 @@ import torch
 
 from bireme.core.actions import OpenRelay
 from bireme.core.relay import RelayCore
-from bireme.node.egress import Egress, egress_for
+from bireme.node.egress import egress_for
 from bireme.node.memory import Held, tensor_over
 from bireme.node.partials import sum_dtype, weighed
 from bireme.node.runtime import Runtime
 from bireme.transport.base import Buffer, ReceivedFrame, Transport
-from bireme.transport.pacing import Pacing
+from bireme.transport.pacing import UNPACED, Pacing
 from bireme.transport.pool import BufferPool, PooledBuffer
 from bireme.types.dtypes import DType
 
@@ -27,7 +27,6 @@ __all__ = ("Relay", "TorchSums")
 _log = logging.getLogger("bireme.node")
 
 _IDLE_BYTES = 64 << 20
-_BYTES_PER_MBIT = 1e6 / 8
 
 
 class TorchSums:
@@ -84,7 +83,6 @@ class Relay:
     Args:
         transport: Listening where the other workers of the machine reach it.
         addresses: Where that is.
-        egress: Orders what leaves this machine.
         payload_crc: Send a checksum with every payload.
     """
 
@@ -93,12 +91,11 @@ class Relay:
         transport: Transport,
         addresses: tuple[str, ...],
         *,
-        egress: Egress | None = None,
         payload_crc: bool = False,
     ) -> None:
         self.addresses = addresses
         self._transport = transport
-        self._egress = egress
+        self._pacing = UNPACED
         self._payload_crc = payload_crc
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -108,11 +105,13 @@ class Relay:
         """Whether it was asked for."""
         return self._thread is not None
 
+    def pace(self, pacing: Pacing) -> None:
+        """Take what is known of this machine's link; before ``open``."""
+        self._pacing = pacing
+        self._transport.pace(pacing)
+
     def open(self, action: OpenRelay) -> None:
         """Begin to serve."""
-        link_mbps = action.neighbours.leader.link_mbps
-        if link_mbps and self._egress is None:
-            self._transport.pace(Pacing(link_mbps * _BYTES_PER_MBIT))
         core = RelayCore(
             action.neighbours,
             action.config,
@@ -127,8 +126,9 @@ class Relay:
             scheduler="",
             name=name,
             payload_crc=self._payload_crc,
-            egress=self._egress or _egress_of(action),
         )
+        if self._pacing.bytes_per_s:
+            runtime.order(egress_for(self._pacing.bytes_per_s, action.config.slice_bytes))
         self._thread = threading.Thread(
             target=self._run, args=(runtime,), name=f"bireme {name}", daemon=True
         )
@@ -153,11 +153,6 @@ class Relay:
             _log.exception("a relay failed; the workers of this machine push for themselves")
         finally:
             self._transport.close()
-
-
-def _egress_of(action: OpenRelay) -> Egress | None:
-    bytes_per_s = action.neighbours.leader.link_mbps * _BYTES_PER_MBIT
-    return egress_for(bytes_per_s, action.config.slice_bytes)
 
 
 def _in_sum_type(dtype: DType) -> torch.dtype:

@@ -92,7 +92,6 @@ class Runtime:
         outcome: Takes the results of calls.
         inproc_names: Names that can be reached within this process.
         payload_crc: Send a checksum with every payload; what arrives with one is always checked.
-        egress: Orders the payloads that leave this machine; without it each link has its own order.
 
     Guarantees:
         ``step`` is called by one thread at a time; ``submit`` by any thread at any time. Nothing
@@ -109,14 +108,14 @@ class Runtime:
         outcome: Outcome | None = None,
         inproc_names: Sequence[str] = (),
         payload_crc: bool = False,
-        egress: Egress | None = None,
     ) -> None:
         self._core = core
         self.open_relay: Callable[[act.OpenRelay], None] | None = None
         """Runs a relay beside the role, in a worker that may be asked to."""
-        self._egress = egress
-        self.paced: Callable[[float], None] | None = None
-        """Called when the speed of this machine's link has become known, in bytes per second."""
+        self._egress: Egress | None = None
+        """Orders the payloads that leave this machine; without it each link has its own order."""
+        self.paced: Callable[[Pacing], None] | None = None
+        """Called when the speed of this machine's link has become known."""
         self.timeline: Timeline | None = None
         """Where to note when payloads leave and arrive."""
         self._transport = transport
@@ -352,9 +351,10 @@ class Runtime:
             link.send(Frame.of_bytes(head, views, size_bytes))
 
     def _pace(self, action: act.Pace) -> None:
-        self._transport.pace(Pacing(action.bytes_per_s, action.gives_way))
+        pacing = Pacing(action.bytes_per_s, action.fastest_bytes_per_s, action.gives_way)
+        self._transport.pace(pacing)
         if self.paced is not None:
-            self.paced(action.bytes_per_s)
+            self.paced(pacing)
 
     def _connect(self, action: act.Connect) -> None:
         self._connector.begin(action.node, self._new_link(), action.addresses)

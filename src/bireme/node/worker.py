@@ -14,7 +14,7 @@ from bireme.core.bunches import Bunch
 from bireme.core.calls import Call
 from bireme.core.worker import WorkerCore
 from bireme.errors import BiremeError, JobAborted, RemoteProtocolError, StateError
-from bireme.node.egress import Egress, egress_for
+from bireme.node.egress import egress_for
 from bireme.node.encodings import HALF
 from bireme.node.express import WorkerExpress
 from bireme.node.landing import Landing
@@ -27,6 +27,7 @@ from bireme.node.tickets import Place, Slot, Ticket
 from bireme.observe.timeline import Timeline
 from bireme.transport.base import Buffer, Link, ReceivedFrame, Transport
 from bireme.transport.interrupts import Shield
+from bireme.transport.pacing import Pacing
 from bireme.types.choices import Layout
 from bireme.types.nodes import NodeId
 from bireme.wire.messages import (
@@ -54,7 +55,6 @@ class WorkerClient:
         scheduler: The scheduler's address.
         inproc_names: Names that can be reached within this process.
         payload_crc: Send a checksum with every payload.
-        egress: Orders the payloads that leave this machine.
         timeline: What happens is recorded there; written when the worker leaves.
         relay: To be opened if this worker is the first of its machine; closed by :meth:`leave`.
 
@@ -71,7 +71,6 @@ class WorkerClient:
         scheduler: str,
         inproc_names: Sequence[str] = (),
         payload_crc: bool = False,
-        egress: Egress | None = None,
         timeline: Timeline | None = None,
         relay: Relay | None = None,
     ) -> None:
@@ -94,7 +93,6 @@ class WorkerClient:
             outcome=self,
             inproc_names=inproc_names,
             payload_crc=payload_crc,
-            egress=egress,
         )
         self._runtime.timeline = timeline
         self._runtime.take_express(WorkerExpress(core, self._runtime, transport))
@@ -330,11 +328,11 @@ class WorkerClient:
             if self.timeline is not None:
                 self.timeline.write()
 
-    def _paced(self, bytes_per_s: float) -> None:
-        """Order what leaves by a link that has turned out to be slow."""
-        egress = egress_for(bytes_per_s, self._core.slice_bytes)
-        if egress is not None:
-            self._runtime.order(egress)
+    def _paced(self, pacing: Pacing) -> None:
+        """Order what leaves, where the network is slow enough for the order to matter."""
+        self._runtime.order(egress_for(pacing.bytes_per_s, self._core.slice_bytes))
+        if self._relay is not None:
+            self._relay.pace(pacing)
 
     def _call(
         self, make: Callable[[int], Call], places: Mapping[Slot, Place] | None = None
