@@ -25,7 +25,7 @@ class Side:
         credentials = Credentials(
             secret=secret, job="job", identity={}, window_bytes=self.options.window_bytes
         )
-        self.doors = Doors(loop, credentials, lambda: self.options, self.open_link)
+        self.doors = Doors(loop, credentials, self.options, self.open_link)
         self.opened = []
 
     def open_link(self, greeting, session, address, remote, accepted):

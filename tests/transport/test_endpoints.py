@@ -16,7 +16,7 @@ from bireme.transport.endpoints import (
     start_connecting,
     tune,
 )
-from bireme.transport.pacing import Pacing
+from bireme.transport.pacing import UNPACED, Pacing
 
 
 def listen(text: str):
@@ -79,7 +79,7 @@ def test_unknown_hosts_are_refused() -> None:
 def test_tcp_sends_at_once() -> None:
     listener, bound, _ = listen("tcp://127.0.0.1:0")
     with listener, socket.create_connection((bound.name, bound.port)) as client:
-        tune(client.fileno())
+        tune(client.fileno(), UNPACED)
         assert client.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert client.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) > 1 << 20
 
@@ -120,7 +120,7 @@ def test_a_name_may_have_several_endpoints() -> None:
 def test_a_connection_learns_later_that_its_link_is_slow() -> None:
     listener, bound, _ = listen("tcp://127.0.0.1:0")
     with listener, socket.create_connection((bound.name, bound.port)) as client:
-        tune(client.fileno())
+        tune(client.fileno(), UNPACED)
         tune(client.fileno(), Pacing(50e6 / 8))
         assert client.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) < 1 << 18
         client.sendall(b"still open")

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
 from bireme.errors import ConfigError
-from bireme.transport.pacing import UNPACED, Pacing
+from bireme.transport.pacing import Pacing
 from bireme.wire.limits import DEFAULT_LIMITS, Limits
 
 __all__ = (
@@ -307,10 +307,6 @@ class TransportOptions:
     """What this side tells its peers about itself after the proof."""
     window_bytes: int = 16 << 20
     """Payload that a peer may have under way to here, per link, before frames are released."""
-    pacing: Pacing = UNPACED
-    """What is known of this machine's network link. Below some GB/s the system is given so much of
-    what is to be sent at a time as passes in a few milliseconds, so that frames of other links and
-    of higher priority need not wait behind it."""
     shared_bytes: int = 1 << 30
     """How much shared memory may be used for what goes to all local peers together; beyond that,
     payloads pass through sockets."""
@@ -397,8 +393,10 @@ class Transport(ABC):
     def pace(self, pacing: Pacing) -> None:  # noqa: B027 (most have nothing to do)
         """Take what is known of this machine's network link by now.
 
-        See `TransportOptions.pacing`. Called by the thread that polls, or while nobody
-        does. A transport whose frames cross no network has nothing to do.
+        Below some GB/s the system is given so much of what is to be sent at a time as passes in a
+        few milliseconds, so that frames of other links and of higher priority need not wait behind
+        it. Called by the thread that polls, or while nobody does. A transport whose frames cross no
+        network has nothing to do.
         """
 
     @abstractmethod

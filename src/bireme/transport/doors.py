@@ -62,7 +62,7 @@ class Doors:
     Args:
         loop: Polled by the transport.
         credentials: Proven to peers, and asked of them.
-        options: Returns the transport's options as they are now.
+        options: The transport's.
         open_link: Called when a handshake is done.
     """
 
@@ -70,7 +70,7 @@ class Doors:
         self,
         loop: Loop,
         credentials: Credentials,
-        options: Callable[[], TransportOptions],
+        options: TransportOptions,
         open_link: OpenLink,
     ) -> None:
         self._loop = loop
@@ -114,7 +114,7 @@ class Doors:
         if self._closed or attempt.abandoned:
             attempt.fail(PeerLost("the transport was closed"))
             return
-        options = self._options()
+        options = self._options
         try:
             greeting = Greeting(
                 start_connecting(endpoint),
@@ -166,7 +166,7 @@ class Doors:
                 self._loop.limit(listener, time.monotonic() + _ACCEPT_PAUSE_S, again)
                 return
             remote = f"tcp://{peer[0]}:{peer[1]}" if bound.scheme == "tcp" else str(bound)
-            options = self._options()
+            options = self._options
             self._make_room(options.max_unproven)
             greeting = Greeting(
                 connection,

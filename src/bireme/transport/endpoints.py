@@ -21,7 +21,7 @@ from pathlib import Path
 from bireme.errors import AuthError, ConfigError
 from bireme.transport.address import Address
 from bireme.transport.machine import machine_token
-from bireme.transport.pacing import UNPACED, Pacing
+from bireme.transport.pacing import Pacing
 
 __all__ = (
     "Endpoint",
@@ -146,7 +146,7 @@ def start_connecting(endpoint: Endpoint) -> socket.socket:
     return connecting
 
 
-def tune(descriptor: int, pacing: Pacing = UNPACED) -> None:
+def tune(descriptor: int, pacing: Pacing) -> None:
     """Set what makes frames leave at once, and large ones in few calls.
 
     Args:

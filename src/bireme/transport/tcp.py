@@ -5,7 +5,6 @@ polls them together.
 """
 
 import contextlib
-import dataclasses
 import itertools
 import logging
 import socket
@@ -38,7 +37,7 @@ from bireme.transport.greeting import Greeting
 from bireme.transport.link import SocketLink
 from bireme.transport.loop import Loop
 from bireme.transport.orphans import Orphans
-from bireme.transport.pacing import Pacing
+from bireme.transport.pacing import UNPACED, Pacing
 from bireme.transport.pool import BufferPool, PooledBuffer
 from bireme.transport.shm import SharedLink
 from bireme.transport.streams import DescriptorStream
@@ -88,7 +87,8 @@ class SocketTransport(Transport):
         self._links: set[SocketLink] = set()
         self._arena = Arena(self.options.shared_bytes)
         self._orphans = Orphans(self._loop, self._arena)
-        self._doors = Doors(self._loop, self._credentials, lambda: self.options, self._open)
+        self._doors = Doors(self._loop, self._credentials, self.options, self._open)
+        self._pacing = UNPACED
         self._shares = False
         self._closed = False
         self.soon = self._loop.soon
@@ -192,7 +192,7 @@ class SocketTransport(Transport):
 
     def pace(self, pacing: Pacing) -> None:
         """See `Transport.pace`."""
-        self.options = dataclasses.replace(self.options, pacing=pacing)
+        self._pacing = pacing
         for link in list(self._links):
             self._tune(link)
 
@@ -278,7 +278,7 @@ class SocketTransport(Transport):
     def _tune(self, link: SocketLink) -> None:
         # A connection that has just broken says so itself.
         with contextlib.suppress(OSError):
-            tune(link.stream.fileno(), self.options.pacing)
+            tune(link.stream.fileno(), self._pacing)
 
     def _link(
         self,
