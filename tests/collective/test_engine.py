@@ -391,6 +391,31 @@ def test_a_rank_that_closes_first_does_not_spoil_what_it_has_done():
         assert [handle.wait(LIMIT_S)[0].item() for handle in handles] == [1.0] * 20
 
 
+def test_only_what_all_ranks_know_is_submitted_without_a_look_at_it():
+    how, key = (SUM, (1.0, 1.0)), (0, "known")
+    with started(2) as engines:
+
+        def act(rank):
+            engine, tensor = engines[rank], torch.ones(3)
+            assert engine.allreduce_again(key, tensor, tensor, how) is None
+            engine.allreduce([tensor], names=["known"], op=SUM, outs=[tensor]).wait(LIMIT_S)
+            again = engine.allreduce_again(key, tensor, tensor, how)
+            assert again.wait(LIMIT_S)[0] is tensor
+            assert tensor.tolist() == [4.0] * 3
+            (new,) = engine.allreduce_again(key, tensor, None, how).wait(LIMIT_S)
+            assert (new.tolist(), tensor.tolist()) == ([8.0] * 3, [4.0] * 3)
+            for other in (torch.ones(2), torch.ones(3).double(), torch.ones(3, 2).T[0]):
+                assert engine.allreduce_again(key, other, other, how) is None
+            for unlike in ((ReduceOp.MIN, (1.0, 1.0)), (SUM, (2.0, 1.0))):
+                assert engine.allreduce_again(key, tensor, tensor, unlike) is None
+            assert engine.allreduce_again((0, "other"), tensor, tensor, how) is None
+            engine.barrier().wait(LIMIT_S)
+            engine.close()
+            assert engine.allreduce_again(key, tensor, tensor, how) is None
+
+        on_ranks(2, act)
+
+
 def test_ranks_start_again_and_again():
     for _ in range(25):
         with started(2) as engines:

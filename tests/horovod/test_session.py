@@ -4,9 +4,10 @@ import time
 import pytest
 import torch
 
+from bireme.collective import Handle, ReduceOp
 from bireme.errors import ConfigError
 from bireme.horovod.common.exceptions import HorovodInternalError, NotInitialized
-from bireme.horovod.session import Session
+from bireme.horovod.session import Repeat, Session
 
 
 def test_a_session_starts_once_and_again_after_its_end():
@@ -106,3 +107,75 @@ def test_each_submission_is_dated_by_the_clock_of_its_own_thread(monkeypatch):
     session.stop()
     # A new thread has used next to nothing, the first one has imported torch.
     assert dates[1][0] <= dates[1][1] < dates[0][0]
+
+
+class Knowing:
+    """An engine that knows every operation."""
+
+    def __init__(self):
+        self.asked = []
+
+    def allreduce_again(self, key, tensor, out, how):
+        self.asked.append((key, tensor, out, how))
+        return Handle(1, key[1])
+
+    def close(self):
+        pass
+
+
+HOW = (ReduceOp.SUM, (1.0, 0.5))
+ARGUMENTS = (None, 1, 1.0, 0.5)
+
+
+@pytest.fixture
+def knowing():
+    session = Session(lambda: {})
+    session._engine = Knowing()
+    session.remember("w", Repeat(ARGUMENTS, (0, "allreduce.w"), HOW))
+    return session
+
+
+def test_what_has_been_submitted_is_submitted_again(knowing):
+    tensor = torch.ones(2)
+    number = knowing.submit_again("w", 0, ARGUMENTS, tensor)
+    assert knowing.pending[number][0].name == "allreduce.w"
+    ((key, sent, out, how),) = knowing._engine.asked
+    assert (key, how) == ((0, "allreduce.w"), HOW)
+    assert sent is out is tensor
+
+
+@pytest.mark.parametrize(
+    ("name", "process_set", "arguments"),
+    [
+        ("v", 0, ARGUMENTS),
+        (None, 0, ARGUMENTS),
+        (["w"], 0, ARGUMENTS),
+        ("w", 1, ARGUMENTS),
+        ("w", None, ARGUMENTS),
+        ("w", 0, (True, *ARGUMENTS[1:])),
+        ("w", 0, (None, 2, *ARGUMENTS[2:])),
+        ("w", 0, (None, 1, torch.ones(2), 0.5)),
+        ("w", 0, (None, 1, 1.0, 0.25)),
+    ],
+)
+def test_what_differs_is_not_submitted_again(knowing, name, process_set, arguments):
+    assert knowing.submit_again(name, process_set, arguments, torch.ones(2)) is None
+    assert not knowing._engine.asked
+
+
+def test_a_name_of_this_moment_and_those_of_another_job_are_looked_at(knowing):
+    engine = knowing._engine
+    assert knowing.submit_again("w", 0, ARGUMENTS, torch.ones(2)) is not None
+    assert knowing.submit_again("w", 0, ARGUMENTS, torch.ones(2)) is None
+    knowing.forget_latest()
+    assert knowing.submit_again("w", 0, ARGUMENTS, torch.ones(2)) is not None
+    knowing.stop()
+    knowing._engine = engine
+    assert knowing.submit_again("w", 0, ARGUMENTS, torch.ones(2)) is None
+
+
+def test_names_that_are_used_once_do_not_gather_without_end(knowing):
+    for number in range(10_000):
+        knowing.remember(f"{number}", Repeat(ARGUMENTS, (0, f"allreduce.{number}"), HOW))
+    assert len(knowing._repeats) < 5000
+    assert knowing.submit_again("9999", 0, ARGUMENTS, torch.ones(2)) is not None

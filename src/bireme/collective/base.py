@@ -10,12 +10,16 @@ from typing import Protocol
 from torch import Tensor
 
 from bireme.collective.handles import Handle
+from bireme.core.negotiation.messages import Key
 from bireme.types.topology import ReduceOp, Topology
 
-__all__ = ("GLOBAL_SET", "Collectives")
+__all__ = ("GLOBAL_SET", "Collectives", "How")
 
 GLOBAL_SET = 0
 """The id of the process set of all ranks."""
+
+How = tuple[ReduceOp, tuple[float, float]]
+"""How to reduce, and the factors before and after."""
 
 
 class Collectives(Protocol):
@@ -69,6 +73,26 @@ class Collectives(Protocol):
             ConfigError: An argument is faulty, or a name is under way already.
             EngineClosed: The engine is closed.
             RankLost: A rank is gone.
+        """
+
+    def allreduce_again(
+        self, key: Key, tensor: Tensor, out: Tensor | None, how: How
+    ) -> Handle | None:
+        """Do as `allreduce` with one tensor if all ranks know an operation just like it.
+
+        A step has hundreds of these, which have passed every check before.
+
+        Args:
+            key: The process set, and the name.
+            tensor: Without a graph.
+            out: The tensor itself; None makes a new one.
+            how: The operation, and the factors before and after.
+
+        Returns:
+            The handle; None: nothing has been done, call `allreduce`.
+
+        Raises:
+            ConfigError: The name is under way already.
         """
 
     def allgather(

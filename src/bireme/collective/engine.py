@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bireme.collective.base import GLOBAL_SET
+from bireme.collective.base import GLOBAL_SET, How
 from bireme.collective.board import Board
 from bireme.collective.channel import Channel
 from bireme.collective.checks import check_set_ranks
 from bireme.collective.drive import Drive
-from bireme.collective.front import Front, How, Operation
+from bireme.collective.front import Front, Operation
 from bireme.collective.handles import Handle
 from bireme.collective.lineage import Lineage
 from bireme.collective.negotiating import Entry, Negotiation
@@ -77,6 +77,25 @@ class Engine(Front):
             f"bireme-collectives-{topology.rank}",
         )
         self._drive.start()
+
+    def allreduce_again(
+        self, key: Key, tensor: Tensor, out: Tensor | None, how: How
+    ) -> Lone | None:
+        """See `Collectives.allreduce_again`."""
+        if self._closed or self._runner.stop is not None or not self._lineage.is_here:
+            return None
+        if type(tensor) not in _PLAIN or not tensor.is_contiguous():
+            return None
+        signature = (tensor.dtype, tensor.shape, tensor.device, tensor.layout, how, _NO_GROUP)
+        lone = Lone(next(self._numbers), self._wait, key, tensor, out, how)
+        if tensor.is_cuda:
+            lone.event = _event_on(tensor)
+        is_news = self._negotiation.submit_again(key, signature, lone)
+        if is_news is None:
+            return None
+        if is_news or self._runner.stop is not None:
+            self._submitted(is_news)
+        return lone
 
     def barrier(self, process_set: int = GLOBAL_SET) -> Handle:
         """See `Collectives.barrier`."""
@@ -154,12 +173,12 @@ class Engine(Front):
         if outs is not None and outs is not tensors:
             if len(outs) != len(tensors) or not all(map(is_, outs, tensors)):
                 return None
-        if self._closed or not self._lineage.is_here:
-            return None
         if len(names) == 1:
             tensor = tensors[0]
-            key, out = (process_set, names[0]), None if outs is None else tensor
-            return self._reduce_again(key, tensor, out, how)
+            out = None if outs is None else tensor
+            return self.allreduce_again((process_set, names[0]), tensor, out, how)
+        if self._closed or self._runner.stop is not None or not self._lineage.is_here:
+            return None
         group = (names[0], len(names))
         signatures = [_signature(tensor, how, group) for tensor in tensors]
         for tensor, name, signature in zip(tensors, names, signatures, strict=True):
@@ -188,23 +207,6 @@ class Engine(Front):
         key, out = (process_set, names[0]), None if outs is None else outs[0]
         signature = _signature(tensors[0], how, _NO_GROUP)
         return self._reduce_one(key, tensors[0], out, how, signature)
-
-    def _reduce_again(self, key: Key, tensor: Tensor, out: Tensor | None, how: How) -> Lone | None:
-        """Submit an all-reduce of one tensor without checks, if all ranks know one just like it."""
-        if type(tensor) not in _PLAIN or not tensor.is_contiguous():
-            return None
-        signature = (tensor.dtype, tensor.shape, tensor.device, tensor.layout, how, _NO_GROUP)
-        lone = Lone(next(self._numbers), self._wait, key, tensor, out, how)
-        if tensor.is_cuda:
-            lone.event = _event_on(tensor)
-        if self._runner.stop is not None:
-            self._check_running()
-        is_news = self._negotiation.submit_again(key, signature, lone)
-        if is_news is None:
-            return None
-        if is_news or self._runner.stop is not None:
-            self._submitted(is_news)
-        return lone
 
     def _reduce_one(
         self, key: Key, tensor: Tensor, out: Tensor | None, how: How, signature: Hashable

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bireme.collective.base import GLOBAL_SET
+from bireme.collective.base import GLOBAL_SET, How
 from bireme.collective.checks import (
     check_names,
     check_outs,
@@ -22,14 +22,11 @@ from bireme.collective.checks import (
     splits_of,
 )
 from bireme.collective.handles import Handle
-from bireme.core.negotiation.messages import Kind
+from bireme.core.negotiation.messages import Key, Kind
 from bireme.errors import ConfigError, EngineClosed
 from bireme.types.topology import ReduceOp, Topology
 
-__all__ = ("Front", "How", "Operation")
-
-How = tuple[ReduceOp, tuple[float, float]]
-"""How to reduce, and the factors before and after."""
+__all__ = ("Front", "Operation")
 
 _SINGLE = (Kind.BROADCAST, Kind.ALLTOALL)
 
@@ -93,6 +90,12 @@ class Front(ABC):
         self._check_reduction(tensors, names, how, process_set)
         check_outs(tensors, outs)
         return self._begin(Operation(Kind.ALLREDUCE, tensors, names, process_set, how, outs))
+
+    def allreduce_again(
+        self, key: Key, tensor: Tensor, out: Tensor | None, how: How
+    ) -> Handle | None:
+        """See `Collectives.allreduce_again`."""
+        return None
 
     def allgather(
         self, tensors: Sequence[Tensor], *, names: Sequence[str], process_set: int = GLOBAL_SET

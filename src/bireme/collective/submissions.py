@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bireme.collective.front import How
+from bireme.collective.base import How
 from bireme.collective.handles import Handle
 from bireme.core.negotiation.messages import Key, Kind, Request
 from bireme.types.topology import ReduceOp

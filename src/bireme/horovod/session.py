@@ -10,27 +10,44 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import get_ident
-from typing import Any
+from typing import Any, NamedTuple
 
+from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from bireme.collective import Collectives, Handle, Topology
 from bireme.collective.assembly import Assembly
+from bireme.collective.base import How
+from bireme.core.negotiation.messages import Key
 from bireme.errors import BiremeError, ConfigError, EngineClosed, RankLost
 from bireme.horovod import environment
 from bireme.horovod.common.exceptions import HorovodInternalError, NotInitialized
 from bireme.settings.ranks import RankSettings
 
-__all__ = ("CURRENT", "Pending", "Session")
+__all__ = ("CURRENT", "Pending", "Repeat", "Session")
 
 _CYCLE_S = 0.001
 """Of the submitting thread's own time."""
 _TICK_S = 0.0001
 """How exactly that is known: to ask for it takes as long as half a submission."""
 
+_MOST_REPEATS = 4096
+"""More than a model has parameters; names that are used once do not gather without end."""
+
 Pending = tuple[Handle, Callable[[Any], Any], object]
 """An operation that has been submitted and not yet synchronised: its handle, what makes the result
 of ``synchronize`` from the engine's, and what is kept alive until then."""
+
+Arguments = tuple[bool | None, int | None, float, float]
+"""How a call says to reduce: ``average``, ``op``, and the factors before and after."""
+
+
+class Repeat(NamedTuple):
+    """What a call came to: its arguments, and what the engine knows the operation by."""
+
+    arguments: Arguments
+    key: Key
+    how: How
 
 
 class Session:
@@ -47,6 +64,7 @@ class Session:
         self._unnamed: dict[tuple[str, int], Iterator[int]] = defaultdict(itertools.count)
         self._numbers = itertools.count()
         self._is_registered = False
+        self._repeats: dict[str, Repeat] = {}
         self._latest: tuple[str, int, float] | None = None
         self._read_s = float("-inf")
         self._read_by = 0
@@ -134,6 +152,47 @@ class Session:
         self.pending[number] = pending
         return number
 
+    def submit_again(
+        self, name: str | None, process_set: int | None, arguments: Arguments, tensor: Tensor
+    ) -> int | None:
+        """Submit an all-reduce in place as it has been submitted before, and return its number.
+
+        Args:
+            name: The user's name.
+            process_set: The number of the set.
+            arguments: Those of the call that say how to reduce.
+            tensor: Without a graph.
+
+        Returns:
+            None if nothing has been done, as this call is not known to be like that one.
+
+        Raises:
+            ConfigError: The name is under way already.
+        """
+        repeat = self._repeats.get(name) if type(name) is str else None
+        engine = self._engine
+        if repeat is None or engine is None:
+            return None
+        (average, op, prescale, postscale), key, how = repeat
+        # What is the same object needs no look at it, whatever it is.
+        if (
+            arguments[0] is not average
+            or arguments[1] is not op
+            or arguments[2] is not prescale
+            or arguments[3] is not postscale
+            or key[0] != process_set
+            or (self._latest is not None and self._latest[0] == key[1])
+        ):
+            return None
+        handle = engine.allreduce_again(key, tensor, tensor, how)
+        return None if handle is None else self.number_of((handle, _first, tensor))
+
+    def remember(self, name: str, repeat: Repeat) -> None:
+        """Know an all-reduce that has been submitted, for `submit_again`."""
+        if len(self._repeats) >= _MOST_REPEATS:
+            self._repeats.clear()
+        self._repeats[name] = repeat
+
     def forget_latest(self) -> None:
         """Take note that somebody knows the operation that was submitted last to be done."""
         self._latest = None
@@ -181,9 +240,14 @@ class Session:
 
     def _forget(self) -> None:
         self.pending.clear()
+        self._repeats.clear()
         self.count_anew()
         self._latest = None
         self._is_broken = False
+
+
+def _first(results: list[Tensor]) -> Tensor:
+    return results[0]
 
 
 CURRENT = Session()

@@ -97,6 +97,34 @@ def a_name_used_twice_at_once_is_a_value_error_for_every_operation():
         assert hvd.synchronize(number) is not None
 
 
+@check
+def a_step_that_changes_is_reduced_as_its_last_call_says():
+    size = hvd.size()
+
+    def reduced(tensor, **how):
+        number = hvd.allreduce_async_(tensor, name="changing", **how)
+        return hvd.synchronize(number).tolist()
+
+    for _ in range(3):
+        assert reduced(torch.ones(2), op=hvd.Sum) == [size] * 2
+        assert reduced(torch.ones(2), op=hvd.Sum) == [size] * 2
+        assert reduced(torch.ones(2), op=hvd.Max) == [1] * 2
+        assert reduced(torch.ones(2)) == [1] * 2
+        assert reduced(torch.ones(2), average=False) == [size] * 2
+        for factor in (2.0, 4.0):
+            assert reduced(torch.ones(2), op=hvd.Sum, prescale_factor=factor) == [factor * size] * 2
+        assert reduced(torch.ones(3, dtype=torch.int64), op=hvd.Sum) == [size] * 3
+        assert reduced(torch.ones(4)[::2], op=hvd.Sum) == [size] * 2
+        param = torch.nn.Parameter(torch.ones(2))
+        assert reduced(param, op=hvd.Sum) == [size] * 2
+        assert param.tolist() == [size] * 2
+        with Half() as half:
+            assert reduced(torch.ones(2), op=hvd.Sum, process_set=half) == [half.size()] * 2
+            assert reduced(torch.ones(2), op=hvd.Sum, process_set=half) == [half.size()] * 2
+        with pytest.raises(ValueError, match="not known to the job"):
+            reduced(torch.ones(2), op=hvd.Sum, process_set=half)
+
+
 # Errors.
 
 

@@ -11,7 +11,7 @@ from bireme.errors import CollectiveError, ConfigError
 from bireme.horovod.common.basics import HorovodBasics
 from bireme.horovod.common.exceptions import NotInitialized
 from bireme.horovod.common.process_sets import ProcessSet, global_process_set, id_of
-from bireme.horovod.session import CURRENT
+from bireme.horovod.session import CURRENT, Repeat
 from bireme.horovod.torch.compression import Compression, Compressor
 from bireme.horovod.torch.gather import allgather_async
 from bireme.horovod.torch.handles import (
@@ -110,7 +110,6 @@ def allreduce(
     return compression.decompress(reduced, ctx)
 
 
-@untraced
 def allreduce_async_(
     tensor: Tensor,
     average: bool | None = None,
@@ -121,10 +120,15 @@ def allreduce_async_(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Start to reduce a tensor over processes in place; arguments as `allreduce_async`."""
-    scales = (prescale_factor, postscale_factor)
-    if op is None or average is not None:
-        op = choose_op(op, average)
-    return _start_one(tensor, name, op, scales, process_set, in_place=True)
+    # A backward pass has hundreds of these, so that the short way comes before everything else.
+    if type(tensor) is Tensor and not tensor.requires_grad and not torch.compiler.is_compiling():
+        arguments = (average, op, prescale_factor, postscale_factor)
+        number = CURRENT.submit_again(name, process_set.process_set_id, arguments, tensor)
+        if number is not None:
+            return number
+    return _start_in_place(
+        tensor, average, name, op, prescale_factor, postscale_factor, process_set
+    )
 
 
 @untraced
@@ -299,6 +303,26 @@ class HorovodGroupedAllreduce(torch.autograd.Function):
         """Reduce the gradients."""
         reduced = HorovodGroupedAllreduce.apply(None, None, *ctx.how, *grad_output)
         return None, None, None, None, None, None, *reduced
+
+
+@untraced
+def _start_in_place(
+    tensor: Tensor,
+    average: bool | None,
+    name: str | None,
+    op: int | None,
+    prescale_factor: float,
+    postscale_factor: float,
+    process_set: ProcessSet,
+) -> int:
+    scales = (prescale_factor, postscale_factor)
+    chosen = choose_op(op, average) if op is None or average is not None else op
+    number = _start_one(tensor, name, chosen, scales, process_set, in_place=True)
+    if name is not None:
+        arguments = (average, op, *scales)
+        key = (id_of(process_set), CURRENT.pending[number][0].name)
+        CURRENT.remember(name, Repeat(arguments, key, (as_op(chosen), scales)))
+    return number
 
 
 def _start_one(
