@@ -144,7 +144,6 @@ def poll(handle: int) -> bool:
     return is_done
 
 
-@untraced
 def synchronize(handle: int) -> Any:
     """Wait for an operation and return its result.
 
@@ -158,6 +157,11 @@ def synchronize(handle: int) -> Any:
     Guarantees:
         After Ctrl-C, or a signal handler that raises, it may be waited for again.
     """
+    # As `untraced` would do it; a step has hundreds of these, and most are done already.
+    return _untraced_result(handle) if torch.compiler.is_compiling() else _result(handle)
+
+
+def _result(handle: int) -> Any:
     pending = CURRENT.pending.get(handle)
     if pending is None:
         return None
@@ -169,6 +173,9 @@ def synchronize(handle: int) -> Any:
         raise refusal(error) from error
     CURRENT.pending.pop(handle, None)
     return result
+
+
+_untraced_result = untraced(_result)
 
 
 @untraced
