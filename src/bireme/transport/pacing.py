@@ -1,7 +1,7 @@
 """How much of what is to be sent the system takes in advance. Pure.
 
 What it has taken can neither be overtaken nor dealt to the servers by share, and a long queue
-delays what answers the other direction. Called where sockets are made, and when the link's speed
+delays what answers the other direction. Called when a connection opens, and when the link's speed
 becomes known.
 """
 

@@ -318,9 +318,11 @@ def _start_in_place(
     scales = (prescale_factor, postscale_factor)
     chosen = choose_op(op, average) if op is None or average is not None else op
     number = _start_one(tensor, name, chosen, scales, process_set, in_place=True)
-    if name is not None:
+    pending = CURRENT.pending.get(number)
+    # Another thread may have shut everything down since.
+    if name is not None and pending is not None:
         arguments = (average, op, *scales)
-        key = (id_of(process_set), CURRENT.pending[number][0].name)
+        key = (id_of(process_set), pending[0].name)
         CURRENT.remember(name, Repeat(arguments, key, (as_op(chosen), scales)))
     return number
 
