@@ -1,6 +1,7 @@
 """Members become machines: shares and frame sizes follow links, hosts, and what was declared."""
 
 import pytest
+from msgspec.structs import replace
 
 from bireme.core.sites import server_weights, ways, with_frames
 from bireme.types.nodes import SCHEDULER, server, worker
@@ -61,6 +62,31 @@ def test_frames_follow_the_slowest_link():
 def test_frames_are_whole_slices_where_no_link_is_stated_or_none_is_used():
     assert frames(job("ab", "c")) == (1 << 20, 1 << 20)
     assert frames(job("aa", "a", {"a": 50})) == (1 << 20, 1 << 20)
+
+
+def sharing(workers, servers, but=()):
+    """Members whose servers listen for neighbours too, except for some."""
+    far, near = "tcp://h:1", "shm+unix://@bireme-1?machine=5f"
+    listening = [server(rank) for rank in range(len(servers))]
+    return [
+        replace(each, addresses=(far,) if each.node in but else (near, far))
+        if each.node in listening
+        else each
+        for each in job(workers, servers)
+    ]
+
+
+def test_bundles_are_large_where_all_share_memory():
+    assert frames(sharing("aa", "aa")) == (1 << 20, 2 << 20)
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [sharing("aa", "aa", [server(1)]), sharing("ab", "aa"), sharing("aa", "ab")],
+    ids=["a server by sockets", "two workers' machines", "two servers' machines"],
+)
+def test_bundles_are_smaller_where_values_come_over_sockets(nodes):
+    assert frames(nodes) == (1 << 20, 1 << 20)
 
 
 def test_smaller_slices_that_were_asked_for_travel_in_bundles_that_follow_the_link():

@@ -34,6 +34,19 @@ def test_slots_are_bundled_by_server():
     ]
 
 
+def test_large_slots_do_not_part_the_small_ones_around_them():
+    lengths = [1, 8, 1, 1, 8, 1, 3, 5, 1]
+    listed = [entry(f"k{i}", length, 0, i) for i, length in enumerate(lengths)]
+    bunches = Routine(listed, bundle_bytes=24)._bunches
+    assert [([key for key, _ in each.slots], each.size_bytes) for each in bunches] == [
+        ([0, 2, 3, 5], 16),
+        ([1], 32),
+        ([4], 32),
+        ([6, 8], 16),
+        ([7], 20),
+    ]
+
+
 def test_what_leaves_and_where_it_comes_to():
     values, outs = [torch.tensor([1.0, 2]), torch.tensor([3.0])], [torch.zeros(2), torch.zeros(1)]
     made = Routine([entry("a", 2), entry("b", 1, key_id=1)])

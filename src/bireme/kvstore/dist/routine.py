@@ -238,6 +238,7 @@ def _bundled(
 ) -> tuple[list[Bunch], list[list[tuple[int, int, int, int]]]]:
     """Deal slots to bunches; return also where the slots of each key are, as of ``_Memory``."""
     contents: list[tuple[int, list[tuple[int, int, int]]]] = []
+    # By server: the bunch that takes the next slot, and how many bytes more.
     open_bunches: dict[int, tuple[int, int]] = {}
     cuts: list[list[tuple[int, int, int, int]]] = []
     for entry in entries:
@@ -245,11 +246,15 @@ def _bundled(
         cuts.append([])
         for span in entry.spans:
             size_bytes = span.length * item_bytes
-            number, room = open_bunches.get(span.server, (-1, -1))
-            if size_bytes > room:
-                number, room = len(contents), bundle_bytes
+            number, room = open_bunches.get(span.server, (-1, 0))
+            if size_bytes <= room:
+                open_bunches[span.server] = number, room - size_bytes
+            else:
+                number = len(contents)
                 contents.append((span.server, []))
-            open_bunches[span.server] = number, room - size_bytes
+                # A large slot does not part the small ones before it from those behind it.
+                if bundle_bytes - size_bytes > room:
+                    open_bunches[span.server] = number, bundle_bytes - size_bytes
             slots = contents[number][1]
             cuts[-1].append((number, len(slots), span.offset * item_bytes, size_bytes))
             slots.append((*span.slot, size_bytes))
