@@ -41,6 +41,17 @@ def test_idle_memory_is_bounded() -> None:
     assert pool.idle_bytes <= 100_000
 
 
+def test_what_replaces_values_that_last_may_all_be_idle() -> None:
+    pool = BufferPool(1 << 20)
+    values = [pool.take(1 << 20) for _ in range(20)]
+    for _ in range(20):
+        replaced = [pool.take(1 << 20) for _ in values]
+        for view in values:
+            pool.give(view)
+        values = replaced
+    assert pool.idle_bytes == 18 << 20
+
+
 def test_sizes_of_the_past_do_not_crowd_out_those_in_use() -> None:
     pool = BufferPool(100_000)
     old = [pool.take(20_480) for _ in range(4)]

@@ -44,10 +44,15 @@ class Demand:
         self._taken_bytes = 0
 
     @property
+    def lasting_bytes(self) -> int:
+        """How much has not been given back of late."""
+        return min(self._least_bytes, self._least_before)
+
+    @property
     def worth_bytes(self) -> int:
         """How much memory is worth holding, in use and idle together."""
-        lasting_bytes = min(self._least_bytes, self._least_before)
-        return max(self._most_bytes, self._most_before, 2 * lasting_bytes, _LEAST_WORTH_BYTES)
+        most_bytes = max(self._most_bytes, self._most_before)
+        return max(most_bytes, 2 * self.lasting_bytes, _LEAST_WORTH_BYTES)
 
     def took(self, size_bytes: int) -> None:
         """Count memory that is taken."""

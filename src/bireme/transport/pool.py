@@ -19,6 +19,9 @@ __all__ = ("BufferPool", "PooledBuffer", "tracked_view")
 
 _MOST_OF_SIZE = 1.5
 """Up to so many times what is asked for, idle memory is better than fresh pages."""
+_IDLE_OF_LASTING = 0.9
+"""A server replaces all its values in a step: what it held for them is what it needs next. With as
+much as lasts, what rounding up takes would bring it over twice its values by a tenth and more."""
 _LARGE_BYTES = 1 << 20
 """From here on pieces that lie side by side may fill huge pages."""
 
@@ -45,7 +48,8 @@ class BufferPool:
     """Hands out page-aligned memory and takes it back. Thread-safe.
 
     Args:
-        max_idle_bytes: Most memory that it keeps while nobody uses it, >= 0.
+        max_idle_bytes: Most memory that it keeps while nobody uses it, >= 0; more only where more
+            than that is in use all the time, as by the values of a server.
 
     Guarantees:
         What has just come back is kept, and of what no longer fits that size goes which was given
@@ -117,7 +121,8 @@ class BufferPool:
     def _trim(self) -> None:
         """Give to the system what is not worth keeping. The lock is held."""
         worth_bytes = self._demand.worth_bytes - self._demand.used_bytes
-        most_bytes = min(worth_bytes, self._max_idle_bytes)
+        lasting_bytes = int(self._demand.lasting_bytes * _IDLE_OF_LASTING)
+        most_bytes = min(worth_bytes, max(self._max_idle_bytes, lasting_bytes))
         while self.idle_bytes > most_bytes:
             self._drop_oldest()
 

@@ -26,7 +26,7 @@ def entries(*lengths):
 
 
 def test_slots_are_bundled_by_server():
-    bunches = Routine(entries(2, 2, 4, 2, 8), bundle_bytes=24)._bunches
+    bunches = Routine(entries(2, 2, 4, 2, 8), bundle_bytes=32)._bunches
     assert [(each.server, each.slots, each.size_bytes) for each in bunches] == [
         (0, ((0, 0), (2, 0)), 24),
         (1, ((1, 0), (3, 0)), 16),
@@ -34,16 +34,16 @@ def test_slots_are_bundled_by_server():
     ]
 
 
-def test_large_slots_do_not_part_the_small_ones_around_them():
-    lengths = [1, 8, 1, 1, 8, 1, 3, 5, 1]
+def test_large_slots_travel_alone_and_do_not_part_the_small_ones_around_them():
+    lengths = [1, 8, 1, 1, 4, 1, 3, 3, 1]
     listed = [entry(f"k{i}", length, 0, i) for i, length in enumerate(lengths)]
     bunches = Routine(listed, bundle_bytes=24)._bunches
     assert [([key for key, _ in each.slots], each.size_bytes) for each in bunches] == [
         ([0, 2, 3, 5], 16),
         ([1], 32),
-        ([4], 32),
-        ([6, 8], 16),
-        ([7], 20),
+        ([4], 16),
+        ([6, 7], 24),
+        ([8], 4),
     ]
 
 

@@ -236,7 +236,11 @@ def _together(values: Sequence[torch.Tensor], outs: Sequence[torch.Tensor]) -> l
 def _bundled(
     entries: Sequence[DistEntry], bundle_bytes: int
 ) -> tuple[list[Bunch], list[list[tuple[int, int, int, int]]]]:
-    """Deal slots to bunches; return also where the slots of each key are, as of ``_Memory``."""
+    """Deal slots to bunches; return also where the slots of each key are, as of ``_Memory``.
+
+    A slot of more than half a bunch is one of its own: what comes alone over a socket needs no
+    copy, and the small slots before and behind it stay together.
+    """
     contents: list[tuple[int, list[tuple[int, int, int]]]] = []
     # By server: the bunch that takes the next slot, and how many bytes more.
     open_bunches: dict[int, tuple[int, int]] = {}
@@ -247,14 +251,11 @@ def _bundled(
         for span in entry.spans:
             size_bytes = span.length * item_bytes
             number, room = open_bunches.get(span.server, (-1, 0))
-            if size_bytes <= room:
-                open_bunches[span.server] = number, room - size_bytes
-            else:
-                number = len(contents)
+            if size_bytes > min(room, bundle_bytes // 2):
+                number, room = len(contents), bundle_bytes
                 contents.append((span.server, []))
-                # A large slot does not part the small ones before it from those behind it.
-                if bundle_bytes - size_bytes > room:
-                    open_bunches[span.server] = number, bundle_bytes - size_bytes
+            if size_bytes <= bundle_bytes // 2:
+                open_bunches[span.server] = number, room - size_bytes
             slots = contents[number][1]
             cuts[-1].append((number, len(slots), span.offset * item_bytes, size_bytes))
             slots.append((*span.slot, size_bytes))
