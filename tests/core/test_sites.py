@@ -51,7 +51,8 @@ def test_a_link_of_no_finite_speed_counts_as_unknown():
 
 
 def frames(nodes, slice_bytes=1 << 20):
-    config = with_frames(JobConfig(2, 1, 2, slice_bytes=slice_bytes), nodes)
+    config = JobConfig(2, 1, 2, slice_bytes=slice_bytes, bundle_bytes=2 << 20)
+    config = with_frames(config, nodes)
     return config.slice_bytes, config.bundle_bytes
 
 

@@ -94,6 +94,12 @@ def test_what_is_refused(fields, words):
         JobSettings(**fields)
 
 
+def test_bundles_fit_into_messages_and_windows():
+    assert JobSettings().bundle_bytes == 2 << 20
+    assert JobSettings(slice_bytes=1 << 20, max_payload_bytes=1 << 20).bundle_bytes == 1 << 20
+    assert JobSettings(slice_bytes=1 << 20, window_bytes=3 << 19).bundle_bytes == 3 << 19
+
+
 def test_settings_do_not_change():
     with pytest.raises(dataclasses.FrozenInstanceError):
         JobSettings().slice_bytes = 1

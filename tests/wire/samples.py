@@ -12,13 +12,11 @@ SAMPLES: dict[str, m.Message] = {
     "Join, any rank": m.Join(Role.SERVER, None, "kastor", 7, (), 2, 1, bandwidth=2.5),
     "Joined": m.Joined(worker(1), 4, 0.25, 5.0),
     "Refused": m.Refused("this job has 2 workers; the node was told 3"),
-    "Start": m.Start(1, (INFO, SERVER_INFO), m.JobConfig(2, 1, 2, bundle_bytes=1 << 20)),
+    "Start": m.Start(1, (INFO, SERVER_INFO), m.JobConfig(2, 1, 2)),
     "Start, replacement": m.Start(
         9,
         (INFO,),
-        m.JobConfig(
-            2, 1, 8, death_policy=m.DeathPolicy.WAIT, replace_timeout_s=30.5, bundle_bytes=1 << 20
-        ),
+        m.JobConfig(2, 1, 8, death_policy=m.DeathPolicy.WAIT, replace_timeout_s=30.5),
         replacement=True,
     ),
     "ViewChange": m.ViewChange(

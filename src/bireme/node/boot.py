@@ -157,6 +157,7 @@ def job_config(node: NodeSettings, job: JobSettings) -> JobConfig:
         heartbeat_interval_s=job.heartbeat_interval_s,
         heartbeat_timeout_s=job.heartbeat_timeout_s,
         max_payload_bytes=job.max_payload_bytes,
+        bundle_bytes=job.bundle_bytes,
         relay=job.relay,
         link_probe=job.link_probe,
     )

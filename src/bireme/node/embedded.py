@@ -120,4 +120,5 @@ def embedded_config(job: JobSettings, num_workers: int = 1, num_servers: int = 1
         pull_timeout_s=job.pull_timeout_s,
         exit_timeout_s=job.exit_timeout_s,
         max_payload_bytes=job.max_payload_bytes,
+        bundle_bytes=job.bundle_bytes,
     )

@@ -16,6 +16,8 @@ from bireme.types.choices import DeathPolicy
 
 __all__ = ("JobSettings", "TransportChoice")
 
+_BUNDLE_BYTES = 2 << 20
+"""Fewer messages cost less than what they would bring sooner."""
 _NAME = r"[A-Za-z_]\w*"
 _IMPORTABLE = re.compile(rf"{_NAME}(\.{_NAME})*(:{_NAME})?", re.ASCII)
 
@@ -146,6 +148,16 @@ class JobSettings:
             raise ConfigError(
                 f"window_bytes must be >= slice_bytes ({self.slice_bytes}), got {self.window_bytes}"
             )
+
+    @property
+    def bundle_bytes(self) -> int:
+        """Bytes of slots that travel together in a message at most.
+
+        Example:
+            >>> JobSettings(max_payload_bytes=1 << 20, slice_bytes=1 << 20).bundle_bytes
+            1048576
+        """
+        return min(_BUNDLE_BYTES, self.max_payload_bytes, self.window_bytes)
 
     @property
     def importable_optimizers(self) -> frozenset[str]:

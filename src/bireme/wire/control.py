@@ -92,7 +92,7 @@ class JobConfig(_Part, frozen=True):
     heartbeat_interval_s: _Positive = 0.25
     heartbeat_timeout_s: _Positive = 20.0
     max_payload_bytes: Number = 1 << 30
-    bundle_bytes: Number = 2 << 20
+    bundle_bytes: Number = 1 << 20
     """Slots for one receiver travel together in messages of about this size."""
     relay: bool = True
     """One worker of each machine pushes for all of it, where that spares a link bytes."""
