@@ -100,14 +100,13 @@ def running_worker(num_servers=1, num_workers=2, rank=0, num_keys=2, bundle_byte
 
     Its links are 1 to the scheduler and 2, 3, ... to the servers.
     """
-    core = WorkerCore(
-        identity(Role.WORKER, rank, num_workers, num_servers), bundle_bytes=bundle_bytes
-    )
+    core = WorkerCore(identity(Role.WORKER, rank, num_workers, num_servers))
     core.start(0.0)
     core.handle(Linked(TO_SCHEDULER, SCHEDULER), 0.0)
     incarnation = 2 + num_servers + rank
     core.handle(Received(TO_SCHEDULER, Joined(worker(rank), incarnation, 0.25, 5.0)), 0.0)
-    core.handle(Received(TO_SCHEDULER, start(num_workers, num_servers)), 0.0)
+    begun = start(num_workers, num_servers, bundle_bytes=bundle_bytes)
+    core.handle(Received(TO_SCHEDULER, begun), 0.0)
     for index in range(num_servers):
         core.handle(Linked(FIRST_SERVER + index, server(index)), 0.0)
         core.handle(Received(FIRST_SERVER + index, Attached(server(index), 2 + index, 1)), 0.0)

@@ -1,10 +1,14 @@
 """A bunch is one message for as long as nothing befalls its slots one by one."""
 
+from itertools import pairwise
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.core.nodes import FIRST_SERVER, RAW, TO_SCHEDULER, entries, of, running_worker, sent
 
 from bireme.core.actions import Complete, Deliver, Fail, Release
-from bireme.core.bunches import Bunch
+from bireme.core.bunches import Bunch, Dealer
 from bireme.core.calls import CommandCall, LeaveCall, PullCall, PushCall
 from bireme.core.events import Received, Tick
 from bireme.errors import LocalProtocolError, UnknownKeyError
@@ -224,3 +228,36 @@ def test_slots_that_do_not_stand_alike_are_pulled_at_their_own_versions(core, bu
 
 def test_a_pull_of_a_slot_that_was_not_declared(core):
     assert isinstance(pull(core, Bunch(0, [(9, 0, 8)]))[0].error, UnknownKeyError)
+
+
+def dealt(bundle_bytes, sizes):
+    """The sizes in each message."""
+    dealer = Dealer(bundle_bytes)
+    messages = {}
+    for size in sizes:
+        messages.setdefault(dealer.place(size), []).append(size)
+    return [messages[number] for number in range(len(messages))]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "messages"),
+    [
+        ([4, 32, 4, 4, 16, 4, 12], [[4, 4, 4, 4], [32], [16], [12]]),
+        ([10, 10, 10], [[10, 10], [10]]),
+        ([0, 30, 0, 0], [[0, 0, 0], [30]]),
+        ([12, 12, 1], [[12, 12], [1]]),
+        ([13, 12, 12], [[13], [12, 12]]),
+    ],
+)
+def test_large_slots_travel_alone_and_do_not_part_the_small_ones(sizes, messages):
+    assert dealt(24, sizes) == messages
+
+
+@given(st.lists(st.integers(0, 40)), st.integers(0, 30))
+def test_only_a_slot_alone_exceeds_a_bundle(sizes, bundle_bytes):
+    messages = dealt(bundle_bytes, sizes)
+    assert sorted(size for message in messages for size in message) == sorted(sizes)
+    assert all(len(message) == 1 or sum(message) <= bundle_bytes for message in messages)
+    # Two neighbours of small ones would not have fitted into one message.
+    small = [message for message in messages if 2 * max(message) <= bundle_bytes]
+    assert all(sum(one) + two[0] > bundle_bytes for one, two in pairwise(small))

@@ -15,7 +15,8 @@ from bireme.wire.messages import CommandKind, KeyPlacement, SlotPlacement
 @pytest.fixture
 def lanes():
     numbers = count()
-    found = Lanes(1 << 20, lambda: next(numbers))
+    found = Lanes(lambda: next(numbers))
+    found.bundle_bytes = 1 << 20
     found.add_key(KeyPlacement(0, "a", (SlotPlacement(0, 0, 1),), True))
     found.add_key(KeyPlacement(1, "b", (SlotPlacement(0, 0, 1),), True))
     return found
@@ -109,7 +110,8 @@ def test_abandoned_items_come_back_once(lanes):
 def servers_of(rank, slots):
     """Servers in the order in which a rank sends one slot after the other."""
     numbers = count()
-    lanes = Lanes(1, lambda: next(numbers))
+    lanes = Lanes(lambda: next(numbers))
+    lanes.bundle_bytes = 1
     lanes.rank = lanes.turn = rank
     lanes.add_key(KeyPlacement(0, "a", tuple(SlotPlacement(each, 0, 1) for each in slots), True))
     call = OpenCall(PushCall(1, (), 9.0), 9.0, len(slots))

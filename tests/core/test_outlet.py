@@ -18,7 +18,7 @@ LINKS = {10: Peer(0, 1, 0, (0, 1)), 11: Peer(1, 1, 1, (1, 2))}
 
 class Bench:
     def __init__(self):
-        self.values, self.replies, self.peers = FloatValues(), Replies(1 << 20), dict(LINKS)
+        self.values, self.replies, self.peers = FloatValues(), Replies(), dict(LINKS)
         self.outlet = Outlet(self.values, self.replies, self.peers)
         self.outlet.view = 4
         cell = self.values.cells[7, 0] = Cell((7, 0), 0, [1.0, 2.0, 3.0, 4.0], 2)

@@ -12,7 +12,7 @@ from bireme.wire.messages import Ack, FaultCode, Value
 
 
 def test_one_request_gets_one_message():
-    replies = Replies(1 << 20)
+    replies = Replies()
     for index in range(3):
         replies.ack(1, 7, 0, index, 4)
     replies.ack(2, 7, 0, 0, 4)
@@ -25,7 +25,8 @@ def test_one_request_gets_one_message():
 
 @pytest.mark.parametrize("sizes", [[40, 40, 40], [200, 1], [0, 0, 0], [100, 100]])
 def test_values_are_cut_into_messages_of_about_the_bundles_size(sizes):
-    replies = Replies(100)
+    replies = Replies()
+    replies.bundle_bytes = 100
     for index, size in enumerate(sizes):
         replies.value((1, 7), (0, index), 1, (f"h{index}", size, "raw"), 1)
     sent = replies.take(view=1)

@@ -178,7 +178,7 @@ class FakeWorker:
             return None
         bunch, handle = call.bunches[0]
         bunch.lanes = (Lane(0),)
-        lanes = Lanes(1 << 20, iter(range(5, 99)).__next__)
+        lanes = Lanes(iter(range(5, 99)).__next__)
         lanes.add_server(0)
         opened = OpenCall(call, now_s + call.timeout_s, 1)
         return 7, lanes.whole(opened, bunch, handle)

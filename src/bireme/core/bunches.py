@@ -2,7 +2,8 @@
 
 Made by whoever calls a worker, used by :mod:`bireme.core.lanes` for its pushes and by
 :mod:`bireme.core.answers` to know their answers again. A bunch is one message; what befalls only
-some of its slots is dealt with slot by slot.
+some of its slots is dealt with slot by slot. Which slots travel together is one rule for all,
+prepared or not: `Dealer`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,13 +15,50 @@ from bireme.wire.messages import PullEntry, PushEntry, ValueEntry
 if TYPE_CHECKING:
     from bireme.core.requests import Lane, PushItem
 
-__all__ = ("Bunch", "Cut")
+__all__ = ("Bunch", "Cut", "Dealer")
 
 Cut = Callable[[object, Sequence[int]], Sequence[object]]
 """Cuts the handle of a payload into one handle for each of the given sizes in bytes. Each part is
 released by itself, and the whole no more."""
 
 _RAW = "raw"
+
+
+class Dealer:
+    """Deals the slots for one server to messages.
+
+    A slot of more than half a bundle gets a message of its own: what comes alone over a socket
+    needs no copy, and the small slots before and behind it stay together.
+
+    Args:
+        bundle_bytes: What a message of several slots holds at most.
+
+    Example:
+        >>> dealer = Dealer(100)
+        >>> [dealer.place(size_bytes) for size_bytes in (30, 80, 50, 30)]
+        [0, 1, 0, 2]
+    """
+
+    __slots__ = ("_bundle_bytes", "_num_messages", "_open", "_room")
+
+    def __init__(self, bundle_bytes: int) -> None:
+        self._bundle_bytes = bundle_bytes
+        self._num_messages = 0
+        # The message that takes the next small slot, and how many bytes more.
+        self._open = self._room = -1
+
+    def place(self, size_bytes: int) -> int:
+        """Return the number of the message that takes the next slot; they count from 0."""
+        if 2 * size_bytes > self._bundle_bytes:
+            return self._begin()
+        if size_bytes > self._room:
+            self._open, self._room = self._begin(), self._bundle_bytes
+        self._room -= size_bytes
+        return self._open
+
+    def _begin(self) -> int:
+        self._num_messages += 1
+        return self._num_messages - 1
 
 
 class Bunch:

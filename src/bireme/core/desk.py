@@ -38,16 +38,15 @@ class Desk:
 
     Args:
         member: The worker's membership.
-        bundle_bytes: Slots for one server travel together in messages of about this size.
         cut: Takes the payloads of bunches apart.
     """
 
-    def __init__(self, member: Member, bundle_bytes: int, cut: Cut | None = None) -> None:
+    def __init__(self, member: Member, cut: Cut | None = None) -> None:
         self.member = member
         self.routes = Routes()
         self.handing = Handing()
         self.calls = OpenCalls()
-        self.lanes = Lanes(bundle_bytes, self.next_number, cut)
+        self.lanes = Lanes(self.next_number, cut)
         self.requests: dict[int, Request] = {}
         self.actions: list[Action] = []
         self.key_names: dict[int, int | str] = {}

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from bireme.core.bunches import Bunch, Cut
+from bireme.core.bunches import Bunch, Cut, Dealer
 from bireme.core.calls import InitCall
 from bireme.core.opencalls import OpenCall
 from bireme.core.questions import CommandRequest
@@ -40,7 +40,6 @@ class Lanes:
     """Orders and bundles pushes.
 
     Args:
-        bundle_bytes: Slots for one server travel together in messages of about this size.
         next_number: Gives the next request its number.
         cut: Takes the payloads of bunches apart.
 
@@ -50,10 +49,9 @@ class Lanes:
         and what is handed in later goes out after the command is answered.
     """
 
-    def __init__(
-        self, bundle_bytes: int, next_number: Callable[[], int], cut: Cut | None = None
-    ) -> None:
-        self.bundle_bytes = bundle_bytes
+    def __init__(self, next_number: Callable[[], int], cut: Cut | None = None) -> None:
+        self.bundle_bytes = 0
+        """Of the job's configuration, once it has begun."""
         self._next_number = next_number
         self._cut = cut or _refuse_to_cut
         self._fences: dict[int, _Fence] = {}
@@ -252,24 +250,21 @@ class Lanes:
 
     def _bundle(
         self, call: OpenCall, server: int, items: Iterable[tuple[Lane, _Item]]
-    ) -> Iterator[PushRequest | InitRequest]:
-        room = 0
-        request: PushRequest | InitRequest | None = None
+    ) -> list[PushRequest | InitRequest]:
+        dealer = Dealer(self.bundle_bytes)
+        requests: list[PushRequest | InitRequest] = []
         for lane, item in items:
             entry = item[0]
             size = item[3] if isinstance(entry, int) else entry.payload_bytes  # type: ignore[misc]
-            if request is None or size > room:
-                if request is not None:
-                    yield request
-                request = self._new_request(call, server)
-                room = self.bundle_bytes
-            room -= size
+            number = dealer.place(size)
+            if number == len(requests):
+                requests.append(self._new_request(call, server))
+            request = requests[number]
             if isinstance(entry, int):
                 request.items[item[0], item[1]] = (lane, item)  # type: ignore[index,assignment]
             else:
                 request.items[entry.key_id, entry.index] = (lane, item)  # type: ignore[assignment]
-        if request is not None:
-            yield request
+        return requests
 
     def _new_request(self, call: OpenCall, server: int) -> PushRequest | InitRequest:
         number = self._next_number()

@@ -57,14 +57,12 @@ class _Bundle:
 
 
 class Replies:
-    """The answers of one event, by link and request.
+    """The answers of one event, by link and request."""
 
-    Args:
-        bundle_bytes: A message with values is sent when it has about this size.
-    """
-
-    def __init__(self, bundle_bytes: int) -> None:
-        self.bundle_bytes = bundle_bytes
+    def __init__(self) -> None:
+        self.bundle_bytes = 0
+        """What a message of several values holds at most: of the job's configuration, once it has
+        begun."""
         self._acks: dict[_Request, list[SlotRound]] = {}
         self._values: dict[_Request, _Bundle] = {}
         self._wholes: list[Action] = []

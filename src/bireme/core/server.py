@@ -56,7 +56,6 @@ class ServerCore:
     Args:
         identity: Who this process is.
         values: The arithmetic.
-        bundle_bytes: Answers with values are cut into messages of about this size.
 
     Guarantees:
         Each (slot, number, rank) is applied at most once. A repeated push is answered again, one
@@ -65,12 +64,10 @@ class ServerCore:
         for each rank.
     """
 
-    def __init__(
-        self, identity: Identity, values: SlotValues, *, bundle_bytes: int = 1 << 20
-    ) -> None:
+    def __init__(self, identity: Identity, values: SlotValues) -> None:
         self._member = Member(identity)
         self._values = values
-        self._replies = Replies(bundle_bytes)
+        self._replies = Replies()
         self._peers: dict[int, Peer] = {}
         self._shelf = ExpressShelf(values, self._replies, self._peers)
         self._early: dict[int, Attach] = {}
@@ -276,8 +273,7 @@ class ServerCore:
         member = self._member
         if self._crew is None:
             self._crew = Crew(member.config.num_workers, member.config.num_shards)
-            most = min(self._replies.bundle_bytes, member.config.bundle_bytes)
-            self._replies.bundle_bytes = most
+            self._replies.bundle_bytes = member.config.bundle_bytes
         self._view = member.view
         self._crew.set_members(
             lost=mask_of(member.lost),

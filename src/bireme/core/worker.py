@@ -35,7 +35,6 @@ class WorkerCore:
 
     Args:
         identity: Who this process is.
-        bundle_bytes: Slots for one server travel together in messages of about this size.
         cut: Takes the payloads of bunches apart; without it there may be no bunches.
 
     Guarantees:
@@ -45,11 +44,9 @@ class WorkerCore:
         released when it is acknowledged or refused.
     """
 
-    def __init__(
-        self, identity: Identity, *, bundle_bytes: int = 1 << 20, cut: Cut | None = None
-    ) -> None:
+    def __init__(self, identity: Identity, *, cut: Cut | None = None) -> None:
         self._member = Member(identity)
-        self._desk = Desk(self._member, bundle_bytes, cut)
+        self._desk = Desk(self._member, cut)
         self._answers = Answers(self._desk)
         self.express = ExpressDesk(self._desk)
         """The short way of calls and answers that repeat."""
@@ -175,7 +172,7 @@ class WorkerCore:
             config, rank = member.config, member.node.rank
             shards, workers = config.num_shards, config.num_workers
             desk.lanes.rank = desk.lanes.turn = rank
-            desk.lanes.bundle_bytes = min(desk.lanes.bundle_bytes, config.bundle_bytes)
+            desk.lanes.bundle_bytes = config.bundle_bytes
             desk.lanes.span = (rank * shards // workers, (rank + 1) * shards // workers)
             desk.actions += desk.routes.begin(list(member.nodes.values()))
             for server in desk.routes.ranks():

@@ -11,7 +11,7 @@ from typing import Any, TypeGuard
 
 import torch
 
-from bireme.core.bunches import Bunch
+from bireme.core.bunches import Bunch, Dealer
 from bireme.kvstore.calls import Push
 from bireme.kvstore.dist.entry import DistEntry
 from bireme.kvstore.reduce.overlap import are_disjoint
@@ -236,26 +236,22 @@ def _together(values: Sequence[torch.Tensor], outs: Sequence[torch.Tensor]) -> l
 def _bundled(
     entries: Sequence[DistEntry], bundle_bytes: int
 ) -> tuple[list[Bunch], list[list[tuple[int, int, int, int]]]]:
-    """Deal slots to bunches; return also where the slots of each key are, as of ``_Memory``.
-
-    A slot of more than half a bunch is one of its own: what comes alone over a socket needs no
-    copy, and the small slots before and behind it stay together.
-    """
+    """Deal slots to bunches; return also where the slots of each key are, as of ``_Memory``."""
+    dealers: dict[int, Dealer] = {}
+    numbers: dict[tuple[int, int], int] = {}
     contents: list[tuple[int, list[tuple[int, int, int]]]] = []
-    # By server: the bunch that takes the next slot, and how many bytes more.
-    open_bunches: dict[int, tuple[int, int]] = {}
     cuts: list[list[tuple[int, int, int, int]]] = []
     for entry in entries:
         item_bytes = entry.layout.dtype.itemsize
         cuts.append([])
         for span in entry.spans:
             size_bytes = span.length * item_bytes
-            number, room = open_bunches.get(span.server, (-1, 0))
-            if size_bytes > min(room, bundle_bytes // 2):
-                number, room = len(contents), bundle_bytes
+            if span.server not in dealers:
+                dealers[span.server] = Dealer(bundle_bytes)
+            message = span.server, dealers[span.server].place(size_bytes)
+            number = numbers.setdefault(message, len(numbers))
+            if number == len(contents):
                 contents.append((span.server, []))
-            if size_bytes <= bundle_bytes // 2:
-                open_bunches[span.server] = number, room - size_bytes
             slots = contents[number][1]
             cuts[-1].append((number, len(slots), span.offset * item_bytes, size_bytes))
             slots.append((*span.slot, size_bytes))
