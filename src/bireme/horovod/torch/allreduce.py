@@ -6,25 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bireme.collective import Collectives, Handle
-from bireme.errors import CollectiveError, ConfigError
+from bireme.errors import ConfigError
 from bireme.horovod.common.basics import HorovodBasics
-from bireme.horovod.common.exceptions import NotInitialized
-from bireme.horovod.common.process_sets import ProcessSet, global_process_set, id_of
-from bireme.horovod.session import CURRENT, Repeat
+from bireme.horovod.common.process_sets import ProcessSet, global_process_set
+from bireme.horovod.session import CURRENT
 from bireme.horovod.torch.compression import Compression, Compressor
 from bireme.horovod.torch.gather import allgather_async
-from bireme.horovod.torch.handles import (
-    as_op,
-    choose_op,
-    dense,
-    group_names,
-    is_plain,
-    put_back,
-    refusal,
-    submit,
-    synchronize,
-)
+from bireme.horovod.torch.handles import as_op, choose_op, synchronize
+from bireme.horovod.torch.submitting import start_all, start_in_place, start_one
 from bireme.horovod.torch.untraced import untraced
 
 __all__ = (
@@ -74,7 +63,7 @@ def allreduce_async(
     scales = (prescale_factor, postscale_factor)
     if op is None or average is not None:
         op = choose_op(op, average)
-    return _start_one(tensor, name, op, scales, process_set)
+    return start_one(tensor, name, op, scales, process_set)
 
 
 @untraced
@@ -126,9 +115,7 @@ def allreduce_async_(
         number = CURRENT.submit_again(name, process_set.process_set_id, arguments, tensor)
         if number is not None:
             return number
-    return _start_in_place(
-        tensor, average, name, op, prescale_factor, postscale_factor, process_set
-    )
+    return start_in_place(tensor, average, name, op, prescale_factor, postscale_factor, process_set)
 
 
 @untraced
@@ -160,7 +147,7 @@ def grouped_allreduce_async(
 ) -> int:
     """Start to reduce several tensors, which run together; otherwise as `allreduce_async`."""
     scales = (prescale_factor, postscale_factor)
-    return _start(tensors, name, choose_op(op, average), scales, process_set, is_group=True)
+    return start_all(tensors, name, choose_op(op, average), scales, process_set, is_group=True)
 
 
 @untraced
@@ -197,7 +184,7 @@ def grouped_allreduce_async_(
     """Start to reduce several tensors in place, together; otherwise as `allreduce_async`."""
     op = choose_op(op, average)
     scales = (prescale_factor, postscale_factor)
-    return _start(tensors, name, op, scales, process_set, in_place=True, is_group=True)
+    return start_all(tensors, name, op, scales, process_set, in_place=True, is_group=True)
 
 
 @untraced
@@ -303,108 +290,3 @@ class HorovodGroupedAllreduce(torch.autograd.Function):
         """Reduce the gradients."""
         reduced = HorovodGroupedAllreduce.apply(None, None, *ctx.how, *grad_output)
         return None, None, None, None, None, None, *reduced
-
-
-@untraced
-def _start_in_place(
-    tensor: Tensor,
-    average: bool | None,
-    name: str | None,
-    op: int | None,
-    prescale_factor: float,
-    postscale_factor: float,
-    process_set: ProcessSet,
-) -> int:
-    scales = (prescale_factor, postscale_factor)
-    chosen = choose_op(op, average) if op is None or average is not None else op
-    number = _start_one(tensor, name, chosen, scales, process_set, in_place=True)
-    pending = CURRENT.pending.get(number)
-    # Another thread may have shut everything down since.
-    if name is not None and pending is not None:
-        arguments = (average, op, *scales)
-        key = (id_of(process_set), pending[0].name)
-        CURRENT.remember(name, Repeat(arguments, key, (as_op(chosen), scales)))
-    return number
-
-
-def _start_one(
-    tensor: Tensor,
-    name: str | None,
-    op: int,
-    scales: tuple[float, float],
-    process_set: ProcessSet,
-    *,
-    in_place: bool = False,
-) -> int:
-    """Submit an allreduce of one tensor: a step has hundreds of these, so with few objects."""
-    if not is_plain(tensor):
-        return _start([tensor], name, op, scales, process_set, in_place=in_place)
-    try:
-        engine, set_id = CURRENT.engine, id_of(process_set)
-        reduce_op, sent = as_op(op), [tensor]
-        whole = CURRENT.name_of("allreduce", name, set_id)
-        try:
-            handle = engine.allreduce(
-                sent,
-                names=[whole],
-                op=reduce_op,
-                prescale=scales[0],
-                postscale=scales[1],
-                outs=sent if in_place else None,
-                process_set=set_id,
-            )
-        except ConfigError:
-            CURRENT.uncount("allreduce", name, set_id)
-            raise
-    except (NotInitialized, CollectiveError) as error:
-        raise refusal(error) from error
-    return CURRENT.number_of((handle, _first, sent))
-
-
-def _first(results: list[Tensor]) -> Tensor:
-    return results[0]
-
-
-def _start(
-    tensors: Sequence[Tensor],
-    name: str | None,
-    op: int,
-    scales: tuple[float, float],
-    process_set: ProcessSet,
-    *,
-    in_place: bool = False,
-    is_group: bool = False,
-) -> int:
-    """Submit an allreduce of one tensor or a group."""
-    tensors = list(tensors)
-    sent = dense(tensors)
-    reduce_op = as_op(op)
-
-    def start(engine: Collectives, whole: str, set_id: int) -> Handle:
-        return engine.allreduce(
-            sent,
-            names=group_names(whole, len(sent)) if is_group else [whole],
-            op=reduce_op,
-            prescale=scales[0],
-            postscale=scales[1],
-            outs=sent if in_place else None,
-            process_set=set_id,
-        )
-
-    finish = _Finish(tensors if in_place else None, is_group)
-    kind = "grouped_allreduce" if is_group else "allreduce"
-    return submit(kind, name, process_set, start, finish, sent)
-
-
-class _Finish:
-    """Makes what `synchronize` returns. Not a closure: those are many objects for each call."""
-
-    __slots__ = ("_is_group", "_tensors")
-
-    def __init__(self, tensors: Sequence[Tensor] | None, is_group: bool) -> None:
-        self._tensors = tensors
-        self._is_group = is_group
-
-    def __call__(self, results: list[Tensor]) -> Any:
-        done = results if self._tensors is None else put_back(self._tensors, results)
-        return tuple(done) if self._is_group else done[0]
