@@ -142,11 +142,12 @@ class JobSettings:
         if self.slice_bytes > self.max_payload_bytes:
             raise ConfigError(
                 f"slice_bytes must be <= max_payload_bytes ({self.max_payload_bytes}), "
-                f"got {self.slice_bytes}"
+                f"got {self.slice_bytes}; set BIREME_SLICE_BYTES too"
             )
         if self.window_bytes < self.slice_bytes:
             raise ConfigError(
-                f"window_bytes must be >= slice_bytes ({self.slice_bytes}), got {self.window_bytes}"
+                f"window_bytes must be >= slice_bytes ({self.slice_bytes}), got "
+                f"{self.window_bytes}; set BIREME_SLICE_BYTES too"
             )
 
     @property
