@@ -78,24 +78,23 @@ def lone(event=None, out=None):
 
 def test_one_tensor_is_handle_and_part_in_one():
     part = lone()
-    assert part.call is part
-    assert (part.id, part.name, part.index, part.splits_device) == (3, "a", 0, None)
+    assert (part.id, part.name, part.splits_device) == (3, "a", None)
     tensor = part.tensor
     assert part() == request_of(
         "a", Kind.ALLREDUCE, tensor, process_set=4, op=ReduceOp.SUM, scales=(1.0, 2.0)
     )
-    part.call.finish_piece(part.index, tensor)
+    part.end(tensor)
     assert part.wait() == [tensor]
     assert part.tensor is None
-    part.call.fail_piece(RuntimeError("late"))
+    part.abort(RuntimeError("late"))
     assert part.wait() == [tensor]
 
 
 def test_one_tensor_fails_once():
     part = lone()
-    part.fail_piece(CollectiveError("one"))
-    part.fail_piece(CollectiveError("two"))
-    part.finish_piece(0, "late")
+    part.abort(CollectiveError("one"))
+    part.abort(CollectiveError("two"))
+    part.end("late")
     with pytest.raises(CollectiveError, match="one"):
         part.wait()
 

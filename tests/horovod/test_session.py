@@ -1,6 +1,7 @@
 import threading
 import time
 
+import numpy as np
 import pytest
 import torch
 
@@ -98,7 +99,7 @@ def test_each_submission_is_dated_by_the_clock_of_its_own_thread(monkeypatch):
 
     def submit():
         session.number_of((handle, bool, None))
-        dates.append((session._latest[2], time.thread_time()))
+        dates.append((session._thread_s, time.thread_time()))
 
     submit()
     other = threading.Thread(target=submit)
@@ -131,13 +132,13 @@ ARGUMENTS = (None, 1, 1.0, 0.5)
 def knowing():
     session = Session(lambda: {})
     session._engine = Knowing()
-    session.remember("w", Repeat(ARGUMENTS, (0, "allreduce.w"), HOW))
+    session.remember(("w", 0, ARGUMENTS), Repeat((0, "allreduce.w"), HOW))
     return session
 
 
 def test_what_has_been_submitted_is_submitted_again(knowing):
     tensor = torch.ones(2)
-    number = knowing.submit_again("w", 0, ARGUMENTS, tensor)
+    number = knowing.submit_again(("w", 0, ARGUMENTS), tensor)
     assert knowing.pending[number][0].name == "allreduce.w"
     ((key, sent, out, how),) = knowing._engine.asked
     assert (key, how) == ((0, "allreduce.w"), HOW)
@@ -155,27 +156,29 @@ def test_what_has_been_submitted_is_submitted_again(knowing):
         ("w", 0, (True, *ARGUMENTS[1:])),
         ("w", 0, (None, 2, *ARGUMENTS[2:])),
         ("w", 0, (None, 1, torch.ones(2), 0.5)),
+        ("w", 0, (None, 1, np.ones(2), 0.5)),
         ("w", 0, (None, 1, 1.0, 0.25)),
     ],
 )
 def test_what_differs_is_not_submitted_again(knowing, name, process_set, arguments):
-    assert knowing.submit_again(name, process_set, arguments, torch.ones(2)) is None
+    assert knowing.submit_again((name, process_set, arguments), torch.ones(2)) is None
     assert not knowing._engine.asked
 
 
 def test_a_name_of_this_moment_and_those_of_another_job_are_looked_at(knowing):
     engine = knowing._engine
-    assert knowing.submit_again("w", 0, ARGUMENTS, torch.ones(2)) is not None
-    assert knowing.submit_again("w", 0, ARGUMENTS, torch.ones(2)) is None
+    assert knowing.submit_again(("w", 0, ARGUMENTS), torch.ones(2)) is not None
+    assert knowing.submit_again(("w", 0, ARGUMENTS), torch.ones(2)) is None
     knowing.forget_latest()
-    assert knowing.submit_again("w", 0, ARGUMENTS, torch.ones(2)) is not None
+    assert knowing.submit_again(("w", 0, ARGUMENTS), torch.ones(2)) is not None
     knowing.stop()
     knowing._engine = engine
-    assert knowing.submit_again("w", 0, ARGUMENTS, torch.ones(2)) is None
+    assert knowing.submit_again(("w", 0, ARGUMENTS), torch.ones(2)) is None
 
 
 def test_names_that_are_used_once_do_not_gather_without_end(knowing):
     for number in range(10_000):
-        knowing.remember(f"{number}", Repeat(ARGUMENTS, (0, f"allreduce.{number}"), HOW))
+        repeat = Repeat((0, f"allreduce.{number}"), HOW)
+        knowing.remember((f"{number}", 0, ARGUMENTS), repeat)
     assert len(knowing._repeats) < 5000
-    assert knowing.submit_again("9999", 0, ARGUMENTS, torch.ones(2)) is not None
+    assert knowing.submit_again(("9999", 0, ARGUMENTS), torch.ones(2)) is not None

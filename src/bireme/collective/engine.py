@@ -90,7 +90,9 @@ class Engine(Front):
         lone = Lone(next(self._numbers), self._wait, key, tensor, out, how)
         if tensor.is_cuda:
             lone.event = _event_on(tensor)
-        is_news = self._negotiation.submit_again(key, signature, lone)
+        negotiation = self._negotiation
+        with negotiation.lock:
+            is_news = negotiation.member.submit_again(key, signature, lone, lone)
         if is_news is None:
             return None
         if is_news or self._runner.stop is not None:

@@ -6,8 +6,9 @@ joined has no tensors and takes part with elements that change nothing.
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import repeat
 from math import prod
-from operator import is_
+from operator import attrgetter, is_
 from typing import Any
 
 import torch
@@ -26,6 +27,8 @@ from bireme.types.topology import ReduceOp
 __all__ = ("Execution",)
 
 Pieces = Sequence[Part | None]
+
+_TENSOR_OF, _OUT_OF = attrgetter("tensor"), attrgetter("out")
 
 
 class Execution:
@@ -114,8 +117,8 @@ class Execution:
             scale_(flat, after)
             self._finish(piece, piece.out)
             return
-        if plane.reduces_many and (sources := _strewn(pieces, request.dtype, before, after)):
-            self._reduce_many(sources, pieces, plane, bucket, (before, after))
+        if plane.reduces_many and (places := _strewn(pieces, request.dtype, before, after)):
+            self._reduce_many(*places, pieces, plane, bucket, (before, after))
             return
         flat = self._buffer(request.dtype, bucket.num_elements, device)
         views = self._views(bucket, flat)
@@ -128,22 +131,13 @@ class Execution:
     def _reduce_many(
         self,
         sources: Sequence[Tensor],
+        targets: Sequence[Tensor],
         pieces: Pieces,
         plane: Plane,
         bucket: Bucket,
         factors: tuple[float, float],
     ) -> None:
         """Reduce tensors where they are, without a buffer."""
-        outs = [piece.out for piece in pieces if piece is not None]
-        # The same list if all are reduced in place: nobody has to compare them then.
-        targets = (
-            sources
-            if all(map(is_, outs, sources))
-            else [
-                torch.empty_like(source) if out is None else out
-                for source, out in zip(sources, outs, strict=True)
-            ]
-        )
         op = ReduceOp(bucket.request.op)
         op = ReduceOp.SUM if op is ReduceOp.AVERAGE else op
         self._timed(
@@ -152,8 +146,7 @@ class Execution:
             lambda: plane.all_reduce_many(sources, targets, op, factors),
         )
         increment_version(targets)
-        present = (piece for piece in pieces if piece is not None)
-        self._finished += zip(present, targets, strict=True)
+        self._finished += zip(pieces, targets, strict=True)  # type: ignore[arg-type]
 
     def _reduce(self, flat: Tensor, op: ReduceOp, plane: Plane, bucket: Bucket) -> None:
         if op is ReduceOp.ADASUM:
@@ -348,23 +341,33 @@ def _blank(request: Request, num_elements: int, op: ReduceOp, device: torch.devi
     return torch.full((num_elements,), _neutral(dtype, op), dtype=dtype, device=device)
 
 
-def _strewn(pieces: Pieces, dtype: str, before: float, after: float) -> list[Tensor]:
-    """Return the pieces' tensors if `Plane.all_reduce_many` can take them, else none."""
+def _strewn(
+    pieces: Pieces, dtype: str, before: float, after: float
+) -> tuple[list[Tensor], list[Tensor]] | None:
+    """Return the pieces' tensors and where their results go, if a plane can take them so.
+
+    A step has hundreds of pieces, most often all reduced in place: the results are in the very
+    same list then, and no line here runs once for each.
+    """
     if dtype not in (_SCALED if before != 1.0 or after != 1.0 else _PLAIN):
-        return []
-    tensors: list[Tensor] = []
-    for piece in pieces:
-        if piece is None or (tensor := piece.tensor) is None:
-            return []
-        out = piece.out
-        if (
-            out is not None
-            and out is not tensor
-            and (out.is_neg() or out.numel() != tensor.numel())
-        ):
-            return []
-        tensors.append(tensor)
-    return [] if any(map(Tensor.is_neg, tensors)) else tensors
+        return None
+    if any(map(is_, pieces, repeat(None))):
+        return None
+    sources: list[Tensor] = list(map(_TENSOR_OF, pieces))
+    if any(map(is_, sources, repeat(None))) or any(map(Tensor.is_neg, sources)):
+        return None
+    outs: list[Tensor | None] = list(map(_OUT_OF, pieces))
+    if all(map(is_, outs, sources)):
+        return sources, sources
+    targets: list[Tensor] = []
+    for source, out in zip(sources, outs, strict=True):
+        if out is None:
+            targets.append(torch.empty_like(source))
+        elif out is source or (out.numel() == source.numel() and not out.is_neg()):
+            targets.append(out)
+        else:
+            return None
+    return sources, targets
 
 
 def _pack(views: list[Tensor], pieces: Pieces, op: ReduceOp) -> None:

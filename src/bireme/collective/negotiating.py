@@ -14,7 +14,7 @@ import msgspec
 
 from bireme.collective.board import MAX_SLOTS, PATIENCE_S, Board
 from bireme.collective.channel import Channel, Gone
-from bireme.collective.submissions import Lone, Part
+from bireme.collective.submissions import Part
 from bireme.collective.timeline import CollectiveTimeline
 from bireme.core.negotiation.coordinator import Coordinator
 from bireme.core.negotiation.events import (
@@ -129,18 +129,6 @@ class Negotiation:
             member.check_free(key)
             had_news = member.has_news
             member.submit(key, signature, part, make)
-        return not had_news
-
-    def submit_again(self, key: Key, signature: Hashable, lone: Lone) -> bool | None:
-        """Do as `submit_one` if all ranks know the operation; None: nothing has been done.
-
-        A step has hundreds of these, so that each object and each call counts.
-        """
-        member = self.member
-        with self.lock:
-            had_news = member.has_news
-            if not member.submit_again(key, signature, lone, lone):
-                return None
         return not had_news
 
     def step(self, timeout_s: float | None) -> None:

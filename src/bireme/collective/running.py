@@ -94,7 +94,7 @@ class Runner:
             elif isinstance(order, Fail):
                 piece = self.member.take_ticket(order.key)
                 if piece is not None:
-                    piece.call.fail_piece(error_of(order.fault, order.message))
+                    piece.abort(error_of(order.fault, order.message))
             elif isinstance(order, Stop) and (order.fault is not Fault.CLOSED or self._has_failed):
                 self.halt(order)
             else:
@@ -110,7 +110,7 @@ class Runner:
         self._queue.clear()
         pieces, self._current = [*self._current, *self.member.tickets()], []
         for piece in pieces:
-            piece.call.fail_piece(error_of(stop.fault, stop.message))
+            piece.abort(error_of(stop.fault, stop.message))
         if pieces or stop.fault is not Fault.CLOSED:
             self.give_up(stop.message)
 
@@ -127,7 +127,7 @@ class Runner:
                 self._settle(item)
                 return
             pieces = self.member.take_tickets(item.keys)
-            self._current = [piece for piece in pieces if piece is not None]
+            self._current = list(filter(None, pieces))
         try:
             finished, ready = self._exchange(item, pieces)
         except Exception as error:
@@ -137,7 +137,7 @@ class Runner:
             if self._current:
                 self._current = []
                 for piece, result in finished:
-                    piece.call.finish_piece(piece.index, result, ready)
+                    piece.end(result, ready)
 
     def give_up(self, reason: str) -> None:
         """End the exchanges under way here and, by that, elsewhere."""
@@ -161,7 +161,7 @@ class Runner:
                 self._planes.pop(key).close()
         piece = self.member.take_ticket(request.key)
         if piece is not None:
-            piece.call.finish_piece(piece.index, value)
+            piece.end(value)
 
     def _exchange(
         self, bucket: Bucket, pieces: Sequence[Part | None]
@@ -178,8 +178,8 @@ class Runner:
             stream = self._streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         with torch.cuda.stream(stream):
             for piece in pieces:
-                if piece is not None and piece.call.event is not None:
-                    stream.wait_event(piece.call.event)
+                if piece is not None and piece.event is not None:
+                    stream.wait_event(piece.event)
                 if piece is not None and piece.tensor is not None:
                     piece.tensor.record_stream(stream)
             finished = self.execution.run(bucket, pieces, plane, ranks, device)

@@ -73,6 +73,19 @@ class Piece:
         self.out = out
         self.splits_device = splits_device
 
+    @property
+    def event(self) -> Any:
+        """See `Call`."""
+        return self.call.event
+
+    def end(self, result: Any, ready: Any = None) -> None:
+        """See `Call.finish_piece`."""
+        self.call.finish_piece(self.index, result, ready)
+
+    def abort(self, error: BaseException) -> None:
+        """See `Call.fail_piece`."""
+        self.call.fail_piece(error)
+
 
 class Lone(Handle):
     """An all-reduce of one tensor: its handle, `Call`, `Piece` and maker of a request in one.
@@ -83,7 +96,6 @@ class Lone(Handle):
 
     __slots__ = ("_how", "event", "key", "out", "tensor")
 
-    index = 0
     splits_device = None
 
     def __init__(
@@ -107,11 +119,6 @@ class Lone(Handle):
         self.out = out
         self._how = how
 
-    @property
-    def call(self) -> "Lone":
-        """Itself; kept nowhere, for it would be a cycle."""
-        return self
-
     def __call__(self) -> Request:
         """Return what the rank says of it."""
         assert self.tensor is not None
@@ -121,9 +128,8 @@ class Lone(Handle):
             name, Kind.ALLREDUCE, self.tensor, process_set=process_set, op=op, scales=scales
         )
 
-    def finish_piece(self, index: int, result: Any, ready: Any = None) -> None:
+    def end(self, result: Any, ready: Any = None) -> None:
         """See `Call.finish_piece`."""
-        del index
         if self._is_done:
             return
         if ready is not None:
@@ -133,7 +139,7 @@ class Lone(Handle):
         self._result = [result]
         self._is_done = True
 
-    def fail_piece(self, error: BaseException) -> None:
+    def abort(self, error: BaseException) -> None:
         """See `Call.fail_piece`."""
         if not self._is_done:
             self.tensor = self.out = None

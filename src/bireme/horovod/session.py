@@ -10,6 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import get_ident
+from time import perf_counter
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -42,10 +43,13 @@ Arguments = tuple[bool | None, int | None, float, float]
 """How a call says to reduce: ``average``, ``op``, and the factors before and after."""
 
 
-class Repeat(NamedTuple):
-    """What a call came to: its arguments, and what the engine knows the operation by."""
+Call = tuple[str | None, int | None, Arguments]
+"""What a call says: the user's name, the number of the set, and the arguments."""
 
-    arguments: Arguments
+
+class Repeat(NamedTuple):
+    """What a call came to: by what the engine knows the operation."""
+
     key: Key
     how: How
 
@@ -64,9 +68,10 @@ class Session:
         self._unnamed: dict[tuple[str, int], Iterator[int]] = defaultdict(itertools.count)
         self._numbers = itertools.count()
         self._is_registered = False
-        self._repeats: dict[str, Repeat] = {}
-        self._latest: tuple[str, int, float] | None = None
-        self._read_s = float("-inf")
+        self._repeats: dict[Call, Repeat] = {}
+        self._latest: int | None = None
+        self._latest_name = ""
+        self._read_again_s = float("-inf")
         self._read_by = 0
         self._thread_s = 0.0
         self._is_broken = False
@@ -143,24 +148,20 @@ class Session:
 
     def number_of(self, pending: Pending) -> int:
         """Return the number under which the user finds an operation again."""
-        number = next(self._numbers)
-        now_s = time.perf_counter()
-        thread = get_ident()
-        if now_s - self._read_s > _TICK_S or thread != self._read_by:
-            self._read_s, self._read_by, self._thread_s = now_s, thread, time.thread_time()
-        self._latest = (pending[0].name, number, self._thread_s)
+        self._latest = number = next(self._numbers)
+        self._latest_name = pending[0].name
         self.pending[number] = pending
+        now_s = perf_counter()
+        if now_s > self._read_again_s or get_ident() != self._read_by:
+            self._read_again_s, self._read_by = now_s + _TICK_S, get_ident()
+            self._thread_s = time.thread_time()
         return number
 
-    def submit_again(
-        self, name: str | None, process_set: int | None, arguments: Arguments, tensor: Tensor
-    ) -> int | None:
+    def submit_again(self, call: Call, tensor: Tensor) -> int | None:
         """Submit an all-reduce in place as it has been submitted before, and return its number.
 
         Args:
-            name: The user's name.
-            process_set: The number of the set.
-            arguments: Those of the call that say how to reduce.
+            call: What the call says.
             tensor: Without a graph.
 
         Returns:
@@ -169,29 +170,24 @@ class Session:
         Raises:
             ConfigError: The name is under way already.
         """
-        repeat = self._repeats.get(name) if type(name) is str else None
-        engine = self._engine
+        try:
+            repeat, engine = self._repeats.get(call), self._engine
+        except TypeError:
+            # It says something that cannot be remembered either.
+            return None
         if repeat is None or engine is None:
             return None
-        (average, op, prescale, postscale), key, how = repeat
-        # What is the same object needs no look at it, whatever it is.
-        if (
-            arguments[0] is not average
-            or arguments[1] is not op
-            or arguments[2] is not prescale
-            or arguments[3] is not postscale
-            or key[0] != process_set
-            or (self._latest is not None and self._latest[0] == key[1])
-        ):
+        key, how = repeat
+        if self._latest_name == key[1] and self._latest is not None:
             return None
         handle = engine.allreduce_again(key, tensor, tensor, how)
         return None if handle is None else self.number_of((handle, _first, tensor))
 
-    def remember(self, name: str, repeat: Repeat) -> None:
+    def remember(self, call: Call, repeat: Repeat) -> None:
         """Know an all-reduce that has been submitted, for `submit_again`."""
         if len(self._repeats) >= _MOST_REPEATS:
             self._repeats.clear()
-        self._repeats[name] = repeat
+        self._repeats[call] = repeat
 
     def forget_latest(self) -> None:
         """Take note that somebody knows the operation that was submitted last to be done."""
@@ -210,20 +206,19 @@ class Session:
         if name is None:
             return f"{kind}.noname.{next(self._unnamed[kind, process_set])}"
         whole = f"{kind}.{name}"
-        latest = self._latest
-        if latest is not None and latest[0] == whole and self._is_new(*latest[1:]):
+        if self._latest_name == whole and self._is_latest_new():
             raise ConfigError(
                 f"{whole} is under way already: synchronize it first, or use another name"
             )
         return whole
 
-    def _is_new(self, number: int, submitted_s: float) -> bool:
-        """Return whether an operation is of this moment.
+    def _is_latest_new(self) -> bool:
+        """Return whether the operation that was submitted last is of this moment.
 
         It may be done already. Horovod starts operations up to a millisecond later, and so tells
         a name that is used twice by mistake; that does not depend on the machine's load here.
         """
-        return number in self.pending and time.thread_time() - submitted_s < _CYCLE_S
+        return self._latest in self.pending and time.thread_time() - self._thread_s < _CYCLE_S
 
     def uncount(self, kind: str, name: str | None, process_set: int) -> None:
         """Take back the name that `name_of` gave last: the operation was refused.

@@ -47,15 +47,24 @@ def test_a_known_operation_is_a_bit(member):
 def test_a_known_operation_may_be_submitted_again_at_once(member):
     known, other = allreduce("a"), allreduce("a", (9,))
     for request in (other, allreduce("b")):
-        assert not member.submit_again(request.key, request, "ticket", lambda: None)
+        assert member.submit_again(request.key, request, "ticket", lambda: None) is None
     assert not member.has_news
     assert len(member) == 0
 
-    assert member.submit_again(known.key, known, "ticket", lambda: known)
+    assert member.submit_again(known.key, known, "ticket", lambda: known) is True
     with pytest.raises(ConfigError, match="a is under way"):
         member.submit_again(known.key, known, "another", lambda: known)
     assert member.report().hits == b"\x01"
     assert member.take_ticket(known.key) == "ticket"
+
+
+def test_only_the_first_of_several_is_news(member):
+    member.take(Verdict(2, [Learned(1, allreduce("b"))]))
+    submit(member, allreduce("b"))
+    member.take_ticket((0, "b"))
+    member.take(Verdict(3, [Learned(1, allreduce("b"))]))
+    known = allreduce("a")
+    assert member.submit_again(known.key, known, "ticket", lambda: known) is False
 
 
 def test_one_that_was_submitted_again_is_told_by_name_if_its_slot_goes(member):

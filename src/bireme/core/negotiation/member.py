@@ -6,6 +6,8 @@ orders that come of verdicts.
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
+from operator import itemgetter
 from typing import Generic, NamedTuple, TypeVar
 
 from bireme.core.negotiation.fusion import Bucket, Planned, elements_of, fuse
@@ -79,6 +81,7 @@ class _Entry:
 # What is under way: its signature, its ticket, and what makes its request. A plain tuple, as there
 # may be hundreds in a step.
 _Flying = tuple[Hashable, Ticket, Callable[[], Request]]
+_TICKET_OF = itemgetter(1)
 
 
 class Member(Generic[Ticket]):
@@ -170,19 +173,24 @@ class Member(Generic[Ticket]):
 
     def submit_again(
         self, key: Key, signature: Hashable, ticket: Ticket, make: Callable[[], Request]
-    ) -> bool:
-        """Do as `submit` if all ranks know the operation by this signature; else return False.
+    ) -> bool | None:
+        """Do as `submit` if all ranks know the operation by this signature.
+
+        Returns:
+            None if they do not, and nothing is done; else whether there were no news before.
 
         Raises:
             ConfigError: The name is under way.
         """
         entry = self._known.get(key)
         if entry is None or entry.signature != signature:
-            return False
-        self.check_free(key)
+            return None
+        if key in self._flying:
+            self.check_free(key)
         self._flying[key] = (signature, ticket, make)
-        self._hits |= entry.bit
-        return True
+        hits = self._hits
+        self._hits = hits | entry.bit
+        return not (hits or self._requests)
 
     def take_ticket(self, key: Key) -> Ticket | None:
         """Return the ticket of an operation that ends, and free its name; None: not submitted."""
@@ -191,8 +199,11 @@ class Member(Generic[Ticket]):
 
     def take_tickets(self, keys: Sequence[Key]) -> list[Ticket | None]:
         """Do as `take_ticket` for several operations."""
-        pop = self._flying.pop
-        return [None if (flying := pop(key, None)) is None else flying[1] for key in keys]
+        flying = list(map(self._flying.pop, keys, repeat(None)))
+        try:
+            return list(map(_TICKET_OF, flying))  # type: ignore[arg-type]
+        except TypeError:
+            return [None if each is None else each[1] for each in flying]
 
     def tickets(self) -> list[Ticket]:
         """Return the tickets of all operations under way, and forget them."""

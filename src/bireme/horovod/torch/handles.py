@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_dynamo_compiling
 
 from bireme.collective import Collectives, Handle, ReduceOp
 from bireme.errors import BiremeError, CollectiveError, ConfigError
@@ -158,7 +159,7 @@ def synchronize(handle: int) -> Any:
         After Ctrl-C, or a signal handler that raises, it may be waited for again.
     """
     # As `untraced` would do it; a step has hundreds of these, and most are done already.
-    return _untraced_result(handle) if torch.compiler.is_compiling() else _result(handle)
+    return _untraced_result(handle) if is_dynamo_compiling() else _result(handle)
 
 
 def _result(handle: int) -> Any:

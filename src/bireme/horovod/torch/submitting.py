@@ -45,9 +45,9 @@ def start_in_place(
     pending = CURRENT.pending.get(number)
     # Another thread may have shut everything down since.
     if name is not None and pending is not None:
-        arguments = (average, op, *scales)
-        key = (id_of(process_set), pending[0].name)
-        CURRENT.remember(name, Repeat(arguments, key, (as_op(chosen), scales)))
+        set_id = id_of(process_set)
+        call = (name, set_id, (average, op, *scales))
+        CURRENT.remember(call, Repeat((set_id, pending[0].name), (as_op(chosen), scales)))
     return number
 
 

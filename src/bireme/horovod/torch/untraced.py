@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
 if TYPE_CHECKING:
     from types import FunctionType
@@ -35,7 +36,7 @@ def untraced(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        if not torch.compiler.is_compiling():
+        if not is_dynamo_compiling():
             return function(*args, **kwargs)
         # Only a tracing compiler comes here; what it runs then is not traced.
         outside: Callable[P, R] = torch.compiler.disable(function)
