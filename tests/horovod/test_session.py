@@ -99,7 +99,7 @@ def test_each_submission_is_dated_by_the_clock_of_its_own_thread(monkeypatch):
 
     def submit():
         session.number_of((handle, bool, None))
-        dates.append((session._thread_s, time.thread_time()))
+        dates.append((session._latest[2], time.thread_time()))
 
     submit()
     other = threading.Thread(target=submit)

@@ -35,6 +35,9 @@ _TICK_S = 0.0001
 _MOST_REPEATS = 4096
 """More than a model has parameters; names that are used once do not gather without end."""
 
+_NOTHING = ("", -1, 0.0)
+"""What `Session` keeps of the latest submission, where there is none that counts."""
+
 Pending = tuple[Handle, Callable[[Any], Any], object]
 """An operation that has been submitted and not yet synchronised: its handle, what makes the result
 of ``synchronize`` from the engine's, and what is kept alive until then."""
@@ -69,8 +72,7 @@ class Session:
         self._numbers = itertools.count()
         self._is_registered = False
         self._repeats: dict[Call, Repeat] = {}
-        self._latest: int | None = None
-        self._latest_name = ""
+        self._latest = _NOTHING
         self._read_again_s = float("-inf")
         self._read_by = 0
         self._thread_s = 0.0
@@ -148,13 +150,14 @@ class Session:
 
     def number_of(self, pending: Pending) -> int:
         """Return the number under which the user finds an operation again."""
-        self._latest = number = next(self._numbers)
-        self._latest_name = pending[0].name
-        self.pending[number] = pending
+        number = next(self._numbers)
         now_s = perf_counter()
         if now_s > self._read_again_s or get_ident() != self._read_by:
             self._read_again_s, self._read_by = now_s + _TICK_S, get_ident()
             self._thread_s = time.thread_time()
+        # In one piece: other threads submit too.
+        self._latest = (pending[0].name, number, self._thread_s)
+        self.pending[number] = pending
         return number
 
     def submit_again(self, call: Call, tensor: Tensor) -> int | None:
@@ -178,7 +181,7 @@ class Session:
         if repeat is None or engine is None:
             return None
         key, how = repeat
-        if self._latest_name == key[1] and self._latest is not None:
+        if self._latest[0] == key[1]:
             return None
         handle = engine.allreduce_again(key, tensor, tensor, how)
         return None if handle is None else self.number_of((handle, _first, tensor))
@@ -191,7 +194,7 @@ class Session:
 
     def forget_latest(self) -> None:
         """Take note that somebody knows the operation that was submitted last to be done."""
-        self._latest = None
+        self._latest = _NOTHING
 
     def name_of(self, kind: str, name: str | None, process_set: int) -> str:
         """Return what an operation is called among ranks; unnamed ones are counted.
@@ -206,19 +209,20 @@ class Session:
         if name is None:
             return f"{kind}.noname.{next(self._unnamed[kind, process_set])}"
         whole = f"{kind}.{name}"
-        if self._latest_name == whole and self._is_latest_new():
+        latest = self._latest
+        if latest[0] == whole and self._is_new(*latest[1:]):
             raise ConfigError(
                 f"{whole} is under way already: synchronize it first, or use another name"
             )
         return whole
 
-    def _is_latest_new(self) -> bool:
-        """Return whether the operation that was submitted last is of this moment.
+    def _is_new(self, number: int, submitted_s: float) -> bool:
+        """Return whether an operation is of this moment.
 
         It may be done already. Horovod starts operations up to a millisecond later, and so tells
         a name that is used twice by mistake; that does not depend on the machine's load here.
         """
-        return self._latest in self.pending and time.thread_time() - self._thread_s < _CYCLE_S
+        return number in self.pending and time.thread_time() - submitted_s < _CYCLE_S
 
     def uncount(self, kind: str, name: str | None, process_set: int) -> None:
         """Take back the name that `name_of` gave last: the operation was refused.
@@ -237,7 +241,7 @@ class Session:
         self.pending.clear()
         self._repeats.clear()
         self.count_anew()
-        self._latest = None
+        self._latest = _NOTHING
         self._is_broken = False
 
 
