@@ -75,6 +75,11 @@ def rows(*numbers: int, fill: float = 1.0, num_rows: int = 4, width: int = 4) ->
     )
 
 
+def negated(value: float) -> torch.Tensor:
+    """Return -value everywhere, whose memory holds value: what ``conj()`` gives gradients of."""
+    return torch._neg_view(ones(value))
+
+
 def same(actual, expected) -> bool:
     return torch.equal(actual, expected.to(actual.dtype))
 
@@ -237,6 +242,36 @@ class TestPushAndPull:
         assert same(out, 2 * value)
         store.pushpull(0, [value, value])
         assert same(value, 2 * torch.arange(6.0).reshape(2, 3).T)
+
+    def test_tensors_whose_memory_holds_them_negated(self, store):
+        store.init([0, 1], [negated(1), torch.zeros(SHAPE)])
+        assert same(store.pull(0), ones(-1))
+        # Once as ever, once as what has been seen before.
+        for value in (2, 3):
+            store.push(0, negated(value))
+            assert same(store.pull(0), ones(-value))
+            store.push(0, [negated(value), ones(1)])
+            out, other = negated(0), ones(0)
+            store.pull(0, [out, other])
+            assert same(out, ones(1 - value))
+            assert same(other, ones(1 - value))
+            store.pull(0, out)
+            assert same(out, ones(1 - value))
+            store.pushpull(0, negated(value), out)
+            assert same(out, ones(-value))
+            store.pushpull(0, out)
+            assert same(out, ones(-value))
+
+    def test_the_same_memory_negated_or_not(self, store):
+        store.init(0, torch.zeros(SHAPE))
+        value = ones(2)
+        for _ in range(2):
+            for pushed, result in ((value, 2), (torch._neg_view(value), -2)):
+                for out in (torch.zeros(SHAPE), negated(0)):
+                    store.pushpull(0, pushed, out)
+                    assert same(out, ones(result))
+                store.push(0, pushed)
+                assert same(store.pull(0), ones(result))
 
     @pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 0, 2), (1025, 3), (70_001,)])
     def test_any_shape(self, store, shape):

@@ -139,7 +139,9 @@ class AllreduceStore(DeviceStore):
         """Return the sum of every worker's ``value``."""
         self._holding.refuse_closed()
         handle = self._collectives.allreduce(
-            [value.detach().contiguous()], names=[f"{self._prefix}sum.{name}"], op=ReduceOp.SUM
+            [value.detach().resolve_neg().contiguous()],
+            names=[f"{self._prefix}sum.{name}"],
+            op=ReduceOp.SUM,
         )
         (total,) = handle.wait()
         result: torch.Tensor = total

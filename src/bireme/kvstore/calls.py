@@ -107,7 +107,7 @@ def first_values(keys: Sequence[Key], is_list: bool, value: Values) -> dict[Key,
                 "the same one"
             )
         Layout.of(key, values[0])
-    return {key: values[0] for key, values in groups.items()}
+    return {key: _as_it_is(values[0]) for key, values in groups.items()}
 
 
 def pushes(
@@ -124,12 +124,18 @@ def pushes(
     return [_push(entry, groups[entry.key]) for entry in entries]
 
 
+def _as_it_is(value: torch.Tensor) -> torch.Tensor:
+    """Return a value that needs no look at torch's negative bit."""
+    return value.resolve_neg() if value.layout is torch.strided else value
+
+
 def _push(entry: E, values: list[torch.Tensor]) -> Push[E]:
     layout = entry.layout
     if not layout.row_sparse and _all_fit(layout, values):
         return Push(entry, values, False)
     for value in values:
         layout.check_value(entry.key, value)
+    values = [_as_it_is(each) for each in values]
     num_sparse = sum(value.layout is not torch.strided for value in values)
     if 0 < num_sparse < len(values):
         values = [each if each.layout is torch.strided else to_dense(each) for each in values]
@@ -251,7 +257,7 @@ def _all_fit(layout: Layout, tensors: Sequence[torch.Tensor]) -> bool:
     for tensor in tensors:
         if tensor.dtype is not dtype or tensor.layout is not dense or tensor.shape != shape:
             return False
-        if tensor.is_meta:
+        if tensor.is_meta or tensor.is_neg():
             return False
     return True
 

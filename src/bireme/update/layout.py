@@ -10,7 +10,7 @@ import torch
 from bireme.errors import ConfigError, UnsupportedError
 from bireme.types.keys import Key
 
-__all__ = ("DTYPES", "HALF_DTYPES", "Layout", "is_row_sparse")
+__all__ = ("DTYPES", "HALF_DTYPES", "Layout", "is_row_sparse", "lies_plain")
 
 HALF_DTYPES = frozenset({torch.float16, torch.bfloat16})
 """Types that are summed in float32."""
@@ -35,6 +35,23 @@ def is_row_sparse(tensor: torch.Tensor) -> bool:
         (True, False)
     """
     return tensor.layout is torch.sparse_coo and tensor.sparse_dim() == 1
+
+
+def lies_plain(tensor: torch.Tensor) -> bool:
+    """Return whether the host's memory at ``data_ptr()`` holds the elements as they are, in order.
+
+    A view with torch's negative bit does not: its memory holds the elements negated. ``conj()`` and
+    ``imag`` make such views, and autograd gives them as gradients.
+
+    Args:
+        tensor: Dense.
+
+    Example:
+        >>> imaginary = torch.tensor([1 + 2j]).conj().imag
+        >>> lies_plain(torch.ones(2, 2)), lies_plain(torch.ones(2, 2).t()), lies_plain(imaginary)
+        (True, False, False)
+    """
+    return tensor.is_cpu and tensor.is_contiguous() and not tensor.is_neg()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from bireme.kvstore.reduce.overlap import are_disjoint
 from bireme.node.landing import Landing
 from bireme.node.parcels import Parcel, raw_view
 from bireme.transport.base import Buffer
+from bireme.update.layout import lies_plain
 
 __all__ = ("Allocate", "Exchange", "Routine", "Routines")
 
@@ -67,6 +68,7 @@ class _Memory:
                     and tensor.dtype is dtype
                     and tensor.shape == shape
                     and tensor.is_contiguous()
+                    and not tensor.is_neg()
                 ):
                     return False
         except (RuntimeError, ValueError):
@@ -82,9 +84,8 @@ class _Memory:
                 isinstance(tensor, torch.Tensor)
                 and tensor.dtype is dtype
                 and tensor.layout is _STRIDED
-                and tensor.is_cpu
                 and tensor.shape == shape
-                and tensor.is_contiguous()
+                and lies_plain(tensor)
             ):
                 return False
         return True

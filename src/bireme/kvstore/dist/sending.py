@@ -11,6 +11,7 @@ from bireme.node.encodings import RAW, encoding_of
 from bireme.node.memory import Held, bytes_of
 from bireme.node.worker import PushItem
 from bireme.types.choices import Layout as WireLayout
+from bireme.update.layout import lies_plain
 
 __all__ = ("Sender",)
 
@@ -103,9 +104,7 @@ class Sender:
 
 def _as_is(values: list[torch.Tensor]) -> torch.Tensor | None:
     value = values[0].detach()
-    if len(values) > 1 or not value.is_cpu or not value.is_contiguous():
-        return None
-    return value.view(-1)
+    return value.view(-1) if len(values) == 1 and lies_plain(value) else None
 
 
 def _items(entry: DistEntry, held: list[Held], encoding: str) -> list[PushItem]:

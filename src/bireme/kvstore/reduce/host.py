@@ -10,6 +10,7 @@ from bireme.kvstore.reduce.base import Sum
 from bireme.kvstore.reduce.crew import Crew
 from bireme.kvstore.reduce.kernel import Plan
 from bireme.kvstore.reduce.lines import can_add
+from bireme.update.layout import lies_plain
 
 __all__ = ("HostReducer",)
 
@@ -85,12 +86,12 @@ class _Batch:
     def add(self, job: Sum) -> None:
         addresses = self.addresses
         for value in job.values:
-            if not (value.is_cpu and value.is_contiguous()):
-                value = _hosted(value, self.sources).contiguous()
+            if not lies_plain(value):
+                value = _hosted(value, self.sources).resolve_neg().contiguous()
                 self.kept.append(value)
             addresses.append(value.data_ptr())
         for out in job.outs:
-            if not (out.is_cpu and out.is_contiguous()):
+            if not lies_plain(out):
                 late = out
                 out = torch.empty(out.shape, dtype=out.dtype)
                 self.late.append((late, out))

@@ -39,7 +39,7 @@ class WorkersReducer:
         self._inner.run([Sum(job.key, job.values, job.outs[:1]) for job in jobs])
         under_way = []
         for job in jobs:
-            total = job.outs[0].contiguous()
+            total = job.outs[0].resolve_neg().contiguous()
             under_way.append((job, total, self.exchange.begin(job.key, total)))
         for job, total, pending in under_way:
             pending.wait()
