@@ -186,6 +186,27 @@ def test_a_silent_worker_is_declared_dead_and_refused_when_it_comes_back(tmp_pat
         assert re.search(r"W\[1\] on \S+ is dead: silent for \d+\.\d s", job.err)
 
 
+def test_a_worker_that_stays_stopped_is_killed_and_holds_nobody_up(tmp_path):
+    began_s = time.monotonic()
+    code, out, err = failed_run(
+        tmp_path, "stop:1:2", "--on-worker-death", "continue", BIREME_HEARTBEAT_TIMEOUT=3
+    )
+    assert code == 0, err
+    assert out.count("| done") == 2
+    assert "killing W[1]: the job has given it up, and it is still there" in err
+    assert time.monotonic() - began_s < 40
+
+
+def test_a_worker_that_stays_stopped_is_replaced(tmp_path):
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    env = {"BIREME_HEARTBEAT_TIMEOUT": 3, "ONCE": marks}
+    code, out, err = failed_run(tmp_path / "job", "stop:1:2", "--on-worker-death", "wait", **env)
+    assert code == 0, err
+    assert out.count("| done") == 3
+    assert "restarting W[1] (1 of 3)" in err
+
+
 def test_a_silent_worker_ends_the_job_under_abort(tmp_path):
     began_s = time.monotonic()
     code, _, err = failed_run(tmp_path, "stop:1:2", BIREME_HEARTBEAT_TIMEOUT=3)

@@ -16,6 +16,7 @@ from bireme.launch.supervise import (
     Restart,
     Say,
     Send,
+    Silent,
     Supervisor,
     Tick,
 )
@@ -304,6 +305,58 @@ def test_the_last_end_at_the_limit_leaves_nobody_to_kill(is_interrupted):
     assert [type(action) for action in actions] == [Finish]
 
 
+@pytest.mark.parametrize("policy", DeathPolicy)
+def test_what_the_job_has_given_up_is_killed_if_it_does_not_end(policy):
+    run = job(policy)
+    assert run.handle(Silent(worker(1)), 1.0) == []
+    assert run.next_deadline_s() == 6.0
+    assert run.handle(Silent(worker(1)), 2.0) == []
+    actions = run.handle(Tick(), 6.0)
+    assert sent(actions) == [((worker(1),), signal.SIGKILL)]
+    actions = run.handle(Exited(worker(1), KILLED), 6.1)
+    assert (Restart(worker(1)) in actions) == (policy is DeathPolicy.WAIT)
+    assert (Say("the job goes on without it") in actions) == (policy is DeathPolicy.CONTINUE)
+    if policy is DeathPolicy.ABORT:
+        assert reports(run.handle(Tick(), 7.1)) == [worker(1)]
+    else:
+        assert run.next_deadline_s() is None
+        assert finish(end_all(run, 8.0)) == 0
+
+
+def test_what_the_job_has_given_up_may_end_by_itself_and_last():
+    run = job(DeathPolicy.CONTINUE)
+    for node in (worker(0), SCHEDULER, server(0)):
+        run.handle(Silent(worker(1)), 1.0)
+        run.handle(Exited(node, GOOD), 1.1)
+    assert finish(run.handle(Exited(worker(1), Exit(1), follows=True), 2.0)) == 0
+
+
+def test_one_given_up_on_a_host_that_does_not_answer_is_waited_for_no_longer():
+    run = job(DeathPolicy.CONTINUE)
+    run.handle(Silent(worker(1)), 1.0)
+    run.handle(Tick(), 6.0)
+    actions = run.handle(Tick(), 21.0)
+    assert reports(actions) == [worker(1)]
+    assert worker(1) not in run.alive
+    assert finish(end_all(run, 22.0)) == 0
+
+
+def test_what_is_said_of_a_process_does_not_end_the_next_one():
+    run = job(DeathPolicy.WAIT)
+    run.handle(Exited(worker(1), KILLED), 1.0)
+    run.handle(Silent(worker(1)), 1.1)
+    assert run.next_deadline_s() is None
+    run.handle(Silent(worker(1)), 9.0)
+    assert sent(run.handle(Tick(), 14.0)) == [((worker(1),), signal.SIGKILL)]
+
+
+def test_nothing_is_given_up_twice_once_the_job_ends():
+    run = job(DeathPolicy.CONTINUE)
+    run.handle(Silent(worker(1)), 1.0)
+    run.handle(Interrupted(signal.SIGTERM), 2.0)
+    assert run.next_deadline_s() == 2.0 + LIMITS.grace_s
+
+
 EVENTS = st.one_of(
     st.builds(
         Exited,
@@ -311,6 +364,7 @@ EVENTS = st.one_of(
         st.sampled_from([GOOD, BAD, KILLED]),
         st.booleans(),
     ),
+    st.builds(Silent, st.sampled_from(NODES[1:])),
     st.builds(Interrupted, st.sampled_from([signal.SIGINT, signal.SIGTERM])),
     st.just(Tick()),
 )

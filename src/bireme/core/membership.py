@@ -234,10 +234,10 @@ class Membership:
         info = seat.info
         policy = self.config.death_policy
         if self.phase is Phase.ENDING:
-            self._close(seat)
+            self._bury(seat, reason)
             self.end_if_gone()
         elif self.phase is Phase.FORMING and policy is not DeathPolicy.ABORT:
-            self._close(seat)
+            self._bury(seat, reason)
         elif node.role is Role.SERVER or policy is DeathPolicy.ABORT:
             self.abort(info, reason, now_s)
         elif policy is DeathPolicy.CONTINUE and not any(self.roster.workers()):
@@ -246,13 +246,15 @@ class Membership:
             self.roster.lost[node] = Lost(node, info.incarnation, info.host, reason)
             if policy is DeathPolicy.WAIT:
                 self.vacant_since_s[node] = now_s
-            self._close(seat)
+            self._bury(seat, reason)
             self.new_view(now_s)
             self.broadcast(self.view_message(()))
             self.open_barriers()
-            self.actions.append(Log("warning", f"{node} on {info.host} is dead: {reason}"))
 
-    def _close(self, seat: Seat) -> None:
+    def _bury(self, seat: Seat, reason: str) -> None:
+        """Have no more to do with a node that is dead, and say so: launchers look for this line."""
+        info = seat.info
+        self.actions.append(Log("error", f"{info.node} on {info.host} is dead: {reason}"))
         if seat.link is not None:
             self.roster.by_link.pop(seat.link, None)
             self.actions.append(Close(seat.link))

@@ -1,16 +1,19 @@
 """How a process ended: in words, and as an exit code of the launcher's own. Pure."""
 
+import re
 import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ("Exit", "abort_of", "names_an_abort")
+__all__ = ("Exit", "abort_of", "names_an_abort", "silent_in")
 
 _ABORTS = ("errors.JobAborted", "errors.NodeLost", "errors.PeerLost")
 """As Python names the exceptions when nobody catches them."""
 
 _OWN = (": the scheduler refuses this ", ": {node} on ")
 """How an abort goes on that is the process's own fault."""
+
+_SILENT = re.compile(r"(?:^|\s)([SW]\[\d+\]) on \S+ is dead: silent for ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +96,16 @@ def abort_of(lines: Iterable[str], node: str = "") -> str | None:
         if any(word in line for word in _ABORTS) and not any(text in line for text in own):
             return line.partition(": ")[2]
     return None
+
+
+def silent_in(lines: Iterable[str]) -> list[str]:
+    """Return the nodes that a scheduler gives up, as it says, though nobody saw them end.
+
+    Args:
+        lines: What it printed.
+
+    Example:
+        >>> silent_in(["H W[1] on leda is dead: silent for 30.2 s", "H S[0] on leda has joined"])
+        ['W[1]']
+    """
+    return [found[1] for line in lines if (found := _SILENT.search(line)) is not None]

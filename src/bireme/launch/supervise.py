@@ -24,6 +24,7 @@ __all__ = (
     "Restart",
     "Say",
     "Send",
+    "Silent",
     "Supervisor",
     "Tick",
 )
@@ -39,6 +40,13 @@ class Exited:
 
 
 @dataclass(frozen=True, slots=True)
+class Silent:
+    """The job goes on without a process that it no longer hears of, but that may still be there."""
+
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True)
 class Interrupted:
     """The launcher got this signal, or an agent did on its host."""
 
@@ -51,7 +59,7 @@ class Tick:
     """Time went by."""
 
 
-Event = Exited | Interrupted | Tick
+Event = Exited | Silent | Interrupted | Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +116,8 @@ class Limits:
     """After SIGTERM, until SIGKILL."""
     kill_s: float = 15.0
     """After SIGKILL, until what has not been heard of is given up: its host does not answer."""
+    silent_s: float = 5.0
+    """After the job has given up a process, for it to hear of that and end by itself."""
     drain_s: float = 30.0
     """After the last worker has ended well, for servers and scheduler to leave."""
 
@@ -155,7 +165,10 @@ class Supervisor:
     _exit_code: int = field(init=False, default=0)
     _failures: list[Exited] = field(init=False, default_factory=list)
     _restarts: dict[NodeId, int] = field(init=False, default_factory=dict)
+    _restarted_s: dict[NodeId, float] = field(init=False, default_factory=dict)
     _num_good: int = field(init=False, default=0)
+    _silent: dict[NodeId, tuple[float, bool]] = field(init=False, default_factory=dict)
+    """Until when what the job has given up may still be there, and whether it was killed."""
 
     def __post_init__(self) -> None:
         self.alive = set(self.nodes)
@@ -166,6 +179,8 @@ class Supervisor:
         match event:
             case Exited():
                 self._exited(event, now_s, actions)
+            case Silent():
+                self._given_up(event.node, now_s)
             case Interrupted():
                 self._interrupted(event, now_s, actions)
             case Tick():
@@ -175,14 +190,22 @@ class Supervisor:
 
     def next_deadline_s(self) -> float | None:
         """Return when a ``Tick`` is due, or ``None``."""
-        return self._deadline_s
+        limits_s = [limit_s for limit_s, _ in self._silent.values()] if self._is_running else []
+        if self._deadline_s is not None:
+            limits_s.append(self._deadline_s)
+        return min(limits_s, default=None)
+
+    @property
+    def _is_running(self) -> bool:
+        return self._phase is _Phase.RUNNING
 
     def _exited(self, event: Exited, now_s: float, actions: list[Action]) -> None:
         self.alive.discard(event.node)
-        if self._phase is _Phase.RUNNING:
+        given_up = self._silent.pop(event.node, None) is not None
+        if self._is_running:
             if not event.exit.failed:
                 self._num_good += event.node.role is Role.WORKER
-            elif not self._survives(event, actions):
+            elif not self._survives(event, given_up, now_s, actions):
                 self._failures.append(event)
                 wait_s = self.limits.culprit_s if event.follows else self.limits.settle_s
                 self._enter(_Phase.SETTLING, now_s + wait_s)
@@ -192,12 +215,12 @@ class Supervisor:
             if not event.follows and self._deadline_s is not None:
                 self._deadline_s = min(self._deadline_s, now_s + self.limits.settle_s)
 
-    def _survives(self, event: Exited, actions: list[Action]) -> bool:
+    def _survives(self, event: Exited, given_up: bool, now_s: float, actions: list[Action]) -> bool:
         """Whether the job goes on without this process, or with a new one in its place."""
-        if event.node.role is not Role.WORKER or event.follows:
+        if event.node.role is not Role.WORKER or (event.follows and not given_up):
             return False
         if self.policy is DeathPolicy.WAIT:
-            return self._restarted(event, actions)
+            return self._restarted(event, now_s, actions)
         if self.policy is DeathPolicy.CONTINUE:
             if not self._workers() and not self._num_good:
                 return False
@@ -205,12 +228,13 @@ class Supervisor:
             return True
         return False
 
-    def _restarted(self, event: Exited, actions: list[Action]) -> bool:
+    def _restarted(self, event: Exited, now_s: float, actions: list[Action]) -> bool:
         count = self._restarts.get(event.node, 0)
         if count >= self.max_restarts:
             actions.append(Say(f"{event.node} has been restarted {count} times; that is enough"))
             return False
         self._restarts[event.node] = count + 1
+        self._restarted_s[event.node] = now_s
         self.alive.add(event.node)
         actions += [
             Report(event.node, event.exit),
@@ -219,13 +243,32 @@ class Supervisor:
         ]
         return True
 
+    def _given_up(self, node: NodeId, now_s: float) -> None:
+        """Note that the job has given up a process; it may mean one that has been replaced."""
+        started_s = self._restarted_s.get(node, float("-inf"))
+        if node in self.alive and now_s >= started_s + self.limits.silent_s:
+            self._silent.setdefault(node, (now_s + self.limits.silent_s, False))
+
+    def _end_silent(self, now_s: float, actions: list[Action]) -> None:
+        """Kill what the job has given up: nobody else waits for it, and it may never end."""
+        for node, (limit_s, is_killed) in list(self._silent.items()):
+            if now_s < limit_s or not self._is_running:
+                continue
+            if is_killed:
+                lost = Exit(255, f"was not heard of {self.limits.kill_s:g} s after SIGKILL")
+                self._exited(Exited(node, lost), now_s, actions)
+                continue
+            self._silent[node] = now_s + self.limits.kill_s, True
+            actions.append(Say(f"killing {node}: the job has given it up, and it is still there"))
+            actions.append(Send((node,), signal.SIGKILL))
+
     def _drain(self, now_s: float) -> None:
         """Once the last worker is done, give the others a limit too."""
-        if self._phase is _Phase.RUNNING and not self._workers() and self._deadline_s is None:
+        if self._is_running and not self._workers() and self._deadline_s is None:
             self._deadline_s = now_s + self.limits.drain_s
 
     def _interrupted(self, event: Interrupted, now_s: float, actions: list[Action]) -> None:
-        if self._phase is _Phase.RUNNING:
+        if self._is_running:
             self._end(event.signum, now_s, actions)
         elif self._phase is _Phase.SETTLING:
             self._interrupted_after_a_failure(event, now_s, actions)
@@ -263,12 +306,13 @@ class Supervisor:
 
     def _advance(self, now_s: float, actions: list[Action]) -> None:
         """Move on when a limit has passed, and finish when nothing is left."""
+        self._end_silent(now_s, actions)
         passed = self._deadline_s is not None and now_s >= self._deadline_s
         late = passed and bool(self.alive)
         if self._phase is _Phase.SETTLING and (late or not self.alive):
             self._conclude(actions)
             self._terminate(now_s, actions)
-        elif late and self._phase is _Phase.RUNNING:
+        elif late and self._is_running:
             names = ", ".join(map(str, self._alive()))
             actions.append(
                 Say(f"all workers have ended, but {names} did not within {self.limits.drain_s:g} s")

@@ -20,7 +20,7 @@ import msgspec
 from bireme.errors import JobError
 from bireme.launch.console import Printer
 from bireme.launch.environment import Meeting
-from bireme.launch.exits import Exit, names_an_abort
+from bireme.launch.exits import Exit, names_an_abort, silent_in
 from bireme.launch.jobs import findable, note_of
 from bireme.launch.logs import Logs, logs_of
 from bireme.launch.parts import begin_for
@@ -38,6 +38,7 @@ from bireme.launch.supervise import (
     Restart,
     Say,
     Send,
+    Silent,
     Supervisor,
     Tick,
 )
@@ -46,7 +47,7 @@ from bireme.launch.tails import Tails
 from bireme.launch.talk import Begin, Ready
 from bireme.launch.turn import turn
 from bireme.launch.versions import differences
-from bireme.types.nodes import NodeId
+from bireme.types.nodes import NodeId, Role
 
 __all__ = ("Elsewhere", "run_plan")
 
@@ -123,6 +124,8 @@ class _Watch:
         self._lost: dict[Site, str] = {}
         self._asked: list[int] = []
         self._ended: dict[NodeId, Exited] = {}
+        self._silent: list[str] = []
+        self._named = {str(node): node for node in self._site_of}
         self._tails = Tails()
         self._is_heard = True
         spec = plan.spec
@@ -241,6 +244,10 @@ class _Watch:
             self._ended = {}
             for event in ended:
                 self._handle(event)
+            silent, self._silent = self._silent, []
+            for name in silent:
+                if name in self._named:
+                    self._handle(Silent(self._named[name]))
             # Whatever starts agents may tell the others when one of them is lost.
             asked, self._asked = self._asked, []
             for signum in asked:
@@ -257,6 +264,8 @@ class _Watch:
     def lines(self, node: NodeId, lines: list[str], is_error: bool) -> None:
         """Keep and print what a process has printed."""
         self._tails.add(node, lines, is_error=is_error)
+        if node.role is Role.SCHEDULER:
+            self._silent += silent_in(lines)
         if self._logs is not None:
             self._logs.keep(node, lines, is_error=is_error)
         if not self._is_heard:

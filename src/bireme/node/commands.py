@@ -3,6 +3,7 @@
 :class:`~bireme.node.values.TorchSlotValues` calls it.
 """
 
+import os
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, cast
 
@@ -95,7 +96,7 @@ class StoreCommands:
         updater = self._updater(store)
         states = by_name(updater.states(self._of(store).keys()))
         return state_folders.write_part(
-            cast("str", body["folder"]),
+            os.fsdecode(cast("bytes", body["folder"])),
             cast("str", body["token"]),
             lambda path: state_files.save(path, updater.spec, states),
         )

@@ -1,14 +1,17 @@
-"""Replaces a file as a whole. Whatever writes states and checkpoints calls it."""
+"""Replaces a file as a whole, and opens one of any name.
+
+Whatever writes and reads states and checkpoints calls it.
+"""
 
 import os
 import secrets
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import IO
 
 from bireme.errors import ConfigError, FileError
 
-__all__ = ("TEMPORARY", "path_of", "write")
+__all__ = ("TEMPORARY", "path_of", "readable", "write")
 
 TEMPORARY = ".states-{token}.tmp"
 """What a file is called while it is written; only a process that was killed leaves one behind."""
@@ -24,6 +27,24 @@ def path_of(path: object) -> str:
     if not isinstance(name, str) or "\0" in name:
         raise ConfigError(f"a path is text or a pathlib.Path, got {path!r:.60}")
     return name
+
+
+@contextmanager
+def readable(path: str) -> Iterator[str]:
+    """Give a name under which a file can be opened meanwhile, also by what takes UTF-8 alone.
+
+    Raises:
+        OSError: It cannot be read.
+
+    Source:
+        safetensors 0.8 refuses other names, which file systems allow.
+    """
+    with open(path, "rb") as file:
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            path = f"/dev/fd/{file.fileno()}"
+        yield path
 
 
 def write(path: str | os.PathLike[str], content: bytes | Callable[[IO[bytes]], object]) -> None:

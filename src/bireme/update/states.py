@@ -196,10 +196,8 @@ def load(
 
 
 def _file(path: str) -> Content:
-    with open(path, "rb"):
-        pass
     try:
-        with safe_open(path, framework="pt") as file:
+        with atomic.readable(path) as name, safe_open(name, framework="pt") as file:
             header = json.loads((file.metadata() or {}).get("bireme", "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}
     except (SafetensorError, ValueError) as error:

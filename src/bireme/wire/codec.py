@@ -4,6 +4,8 @@ Called by the shells in ``node`` on every frame, and by the simulator when asked
 bytes come in, ``decode_head`` returns a valid message or raises ``RemoteProtocolError``.
 """
 
+from typing import Any
+
 import msgspec
 
 from bireme.errors import ConfigError, LocalProtocolError, RemoteProtocolError
@@ -33,6 +35,9 @@ def encode(
     Raises:
         LocalProtocolError: The message and the payload do not agree, or exceed the limits.
 
+    Guarantees:
+        Text that cannot be UTF-8 travels with escapes: what errors quote may hold anything.
+
     Example:
         >>> from bireme.wire.messages import Heartbeat
         >>> head = encode(Heartbeat(1.5, view=2))
@@ -47,9 +52,25 @@ def encode(
         )
     try:
         body = _encoder.encode(message)
+    except UnicodeEncodeError:
+        body = _encoder.encode(_escaped(message))
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise LocalProtocolError(f"cannot encode {type(message).__name__}: {error}") from error
     return join_head(message, body, payload_bytes, payload_crc, limits)
+
+
+def _escaped(value: Any) -> Any:
+    """Return plain data or a message with texts that can be encoded."""
+    if type(value) is str:
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_escaped(key): _escaped(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_escaped, value))
+    if isinstance(value, msgspec.Struct):
+        fields = value.__struct_fields__
+        return type(value)(**{name: _escaped(getattr(value, name)) for name in fields})
+    return value
 
 
 def join_head(

@@ -1,5 +1,6 @@
 """Several workers in threads; with one worker the conformance battery says the rest."""
 
+import os
 import threading
 
 import pytest
@@ -57,6 +58,25 @@ def test_saved_states_are_one_file_and_errors_reach_everyone(tmp_path):
 
     run_threads(3, 2, work, slice_bytes=64)
     assert [path.name for path in tmp_path.iterdir()] == ["states"]
+
+
+def test_states_are_saved_to_a_folder_whatever_its_name(tmp_path):
+    folder = os.path.join(tmp_path, os.fsdecode(b"caf\xe9"), "")
+    absent = os.path.join(tmp_path, os.fsdecode(b"\xe9"), "absent")
+
+    def work(session):
+        with session.store("dist_sync") as store:
+            store.init("x", torch.zeros(100))
+            store.set_optimizer(OptimizerSpec("adam"))
+            store.push("x", torch.ones(100))
+            store.save_optimizer_states(folder)
+            with pytest.raises(FileError, match="No such file"):
+                store.save_optimizer_states(absent)
+            store.push("x", torch.ones(100))
+            store.load_optimizer_states(folder)
+            assert store.optimizer_states()["x"]["step"].item() == 1
+
+    run_threads(2, 2, work, slice_bytes=64)
 
 
 def test_one_worker_alone_may_look_at_the_state():

@@ -1,4 +1,5 @@
 import json
+import os
 
 import pytest
 import torch
@@ -40,6 +41,9 @@ def save(folder, num_servers=2):
 @pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 1), (1, 1)])
 @pytest.mark.parametrize("told", [True, False])
 def test_a_table_goes_on_on_another_number_of_servers(tmp_path, before, after, told):
+    # Names of folders need not be text.
+    tmp_path = tmp_path / os.fsdecode(b"caf\xe9")
+    tmp_path.mkdir()
     saved, later = save(tmp_path, before)
     assert len(list(tmp_path.iterdir())) == before + 1
 

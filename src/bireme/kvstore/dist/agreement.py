@@ -110,7 +110,7 @@ class Agreement:
 
 def _numbers(text: str, size: int) -> torch.Tensor:
     """Return the first bytes of a text as floats, which sums and factors leave exact."""
-    raw = text.encode()[:size].ljust(size, b"\0")
+    raw = text.encode("utf-8", "backslashreplace")[:size].ljust(size, b"\0")
     return torch.frombuffer(bytearray(raw), dtype=torch.uint8).double()
 
 

@@ -69,7 +69,8 @@ def save_folder(
     """
     os.makedirs(folder, exist_ok=True)
     folder = os.path.abspath(folder)
-    body = {"folder": folder, "token": new_token()}
+    # As bytes: names of files need not be text.
+    body = {"folder": os.fsencode(folder), "token": new_token()}
     answers = client.command(store, CommandKind.SAVE_STATE, body, timeout_s)
     files = [str(answer["file"]) for answer, _ in answers.values()]
     keys = [

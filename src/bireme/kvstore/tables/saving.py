@@ -47,7 +47,7 @@ def save(tell: Tell, folder: str, options: TableOptions, spec: OptimizerSpec | N
     stem = f"{quote(options.name, safe='')}.{secrets.token_hex(8)}"
     before = _old_files(folder, options)
     try:
-        begun = tell({"op": "save_begin", "folder": folder, "stem": stem})
+        begun = tell({"op": "save_begin", "folder": os.fsencode(folder), "stem": stem})
         most = max((answer["rows"] for answer in begun.values()), default=0)
         for begin, end in _chunks(most, options):
             tell({"op": "save_rows", "begin": begin, "end": end})
@@ -112,7 +112,8 @@ def load(
             changed then.
         DataError: The files and their list do not agree.
     """
-    body = {"folder": os.path.abspath(folder), "files": manifest["files"]}
+    # As bytes: names of files need not be text.
+    body = {"folder": os.fsencode(os.path.abspath(folder)), "files": manifest["files"]}
     try:
         begun = tell({"op": "load_begin", "state": optimizer_states, **body})
         sizes = next(iter(begun.values()))["rows"]

@@ -78,11 +78,12 @@ class TableFiles:
     def _save_begin(self, body: Body) -> dict[str, object]:
         self._abort()
         rows, spec = self._table.rows, self._table.spec
-        path = os.path.join(body["folder"], f"{body['stem']}.{spec.index:05d}.safetensors")
+        name = f"{body['stem']}.{spec.index:05d}.safetensors"
+        path = os.path.join(os.fsdecode(body["folder"]), name)
         about = {"dim": spec.dim, "index": spec.index, "num_slots": spec.num_slots}
         about["version"] = self._table.version
         self._writer = PartWriter(path, rows.described(), len(rows), about)
-        return {"rows": len(rows), "file": os.path.basename(path)}
+        return {"rows": len(rows), "file": name}
 
     def _save_rows(self, body: Body) -> dict[str, object]:
         if self._writer is None:
@@ -105,7 +106,9 @@ class TableFiles:
         fresh = TableRows(self._table.spec)
         if self._table.optimizer is not None:
             fresh.use(self._table.optimizer, keep_state=False)
-        readers = [PartReader(os.path.join(body["folder"], name)) for name in body["files"]]
+        readers = [
+            PartReader(os.path.join(os.fsdecode(body["folder"]), name)) for name in body["files"]
+        ]
         for reader in readers:
             self._check(reader, fresh)
         self._fresh, self._readers, self._with_state = fresh, readers, bool(body["state"])

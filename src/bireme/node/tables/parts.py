@@ -15,6 +15,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
 from bireme.errors import DataError
+from bireme.update import atomic
 
 __all__ = ("FORMAT", "PartReader", "PartWriter", "kind_of")
 
@@ -91,10 +92,9 @@ class PartReader:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        with open(path, "rb"):
-            pass
         try:
-            file: Any = safe_open(path, framework="numpy")
+            with atomic.readable(path) as name:
+                file: Any = safe_open(name, framework="numpy")
             about = json.loads((file.metadata() or {}).get("bireme", "null"))
             slices = {name: file.get_slice(name) for name in file.keys()}
         except (SafetensorError, ValueError) as error:
