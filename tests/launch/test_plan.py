@@ -98,6 +98,12 @@ def test_a_job_without_servers():
         NodeSettings.from_env(env)
 
 
+def test_a_script_that_names_no_store_gets_one_that_needs_this_job():
+    made = environments(num_servers=2)
+    assert {made[node]["BIREME_KVSTORE"] for node in made} == {"dist_sync"}
+    assert environments(num_servers=0)[worker(0)]["BIREME_KVSTORE"] == "allreduce"
+
+
 def test_a_store_type_of_the_users_in_a_job_without_servers():
     fields = {"secret": SECRET, "kvstore": "device"}
     assert environments(num_servers=0, node_fields=fields)[worker(0)]["BIREME_KVSTORE"] == "device"

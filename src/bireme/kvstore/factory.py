@@ -109,6 +109,7 @@ def create(name: str | None = None, **options: object) -> KVStoreBase:
     if options and kind in BUILT_IN:
         raise ConfigError(f"a {kind!r} store takes no options, got {', '.join(options)}")
     if kind in _CLASSES:
+        _LAUNCHED.tell_if_idle(kind, os.environ)
         return _CLASSES[kind](kind)
     valid = ", ".join([*BUILT_IN, *PLUGINS.names()])
     if is_coming(kind):

@@ -235,7 +235,10 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 
 def _add_behaviour(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--kv-store", default=None, metavar="TYPE", help="store type for scripts that name none"
+        "--kv-store",
+        default=None,
+        metavar="TYPE",
+        help="store type for scripts that name none; default: dist_sync, without servers allreduce",
     )
     parser.add_argument(
         "--staleness",

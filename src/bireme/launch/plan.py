@@ -155,8 +155,7 @@ def _identity(spec: JobSpec, node: NodeId, seat: Seat | None) -> dict[str, str]:
     fields = dict(spec.node_fields)
     if seat is not None:
         fields |= {"local_rank": seat.local_rank, "local_size": seat.local_size}
-    if not spec.num_servers:
-        fields.setdefault("kvstore", "allreduce")
+    fields.setdefault("kvstore", "dist_sync" if spec.num_servers else "allreduce")
     settings = NodeSettings(
         **fields,  # type: ignore[arg-type]
         role=node.role,

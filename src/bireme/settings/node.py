@@ -97,7 +97,8 @@ class NodeSettings:
     servers hold and in what sizes values travel. 0: it is measured when the job begins
     (`BIREME_LINK_PROBE`)."""
     kvstore: str = field(default="", metadata=env("BIREME_KVSTORE"))
-    """Store type for scripts that ask for none."""
+    """Store type for scripts that ask for none. ``bireme run`` chooses ``dist_sync``, in a job
+    without servers ``allreduce``; without a launcher it is ``local``."""
     log_level: str = field(default="warning", metadata=env("BIREME_LOG"))
     """``debug``, ``info``, ``warning`` or ``error``."""
 

@@ -145,3 +145,15 @@ def test_unnamed_operations_are_counted_anew_after_a_join(hvd):
     assert CURRENT.name_of("allreduce", None, 0) == "allreduce.noname.1"
     hvd.join()
     assert CURRENT.name_of("allreduce", None, 0) == "allreduce.noname.0"
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [torch._neg_view(torch.ones(3)), torch.tensor([1 + 2j]).conj(), torch.ones(2, 3).t()],
+    ids=["negated", "conjugated", "transposed"],
+)
+def test_the_engine_gets_memory_that_holds_the_elements(tensor):
+    assert not handles.is_plain(tensor)
+    (sent,) = handles.dense([tensor])
+    assert handles.is_plain(sent)
+    assert torch.equal(sent, tensor)

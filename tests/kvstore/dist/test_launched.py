@@ -27,3 +27,14 @@ def test_a_worker_of_a_job_without_servers():
     launched.serve(environ)
     with pytest.raises(ConfigError, match="started without BIREME_NUM_SERVERS"):
         launched.create("dist_sync", environ)
+
+
+def test_a_server_that_runs_the_script_says_so(caplog):
+    launched = Launched()
+    for environ in ({}, {"BIREME_ROLE": "worker"}, {"DMLC_ROLE": "worker"}):
+        launched.tell_if_idle("local", environ)
+    assert caplog.messages == []
+    launched.tell_if_idle("local", {"DMLC_ROLE": "server"})
+    (said,) = caplog.messages
+    assert "is to be a server" in said
+    assert "a 'local' store needs no servers" in said

@@ -211,8 +211,13 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
 
 def is_plain(tensor: Tensor) -> bool:
     """Return whether the engine may have the tensor as it is; cheaper than another one of it."""
-    return type(tensor) is Tensor and not tensor.requires_grad and tensor.is_contiguous()
+    return (
+        type(tensor) is Tensor
+        and not tensor.requires_grad
+        and tensor.is_contiguous()
+        and not (tensor.is_neg() or tensor.is_conj())
+    )
 
 
 def _in_order(tensor: Tensor) -> Tensor:
-    return tensor if tensor.is_sparse or tensor.is_contiguous() else tensor.contiguous()
+    return tensor if tensor.is_sparse else tensor.contiguous().resolve_neg().resolve_conj()

@@ -66,6 +66,18 @@ class Launched:
                 )
             return self._session.store(kind, options)
 
+    def tell_if_idle(self, kind: str, environ: Mapping[str, str]) -> None:
+        """Warn in a server or scheduler of a store that needs none: the script goes on there."""
+        fields = read_fields(NodeSettings, translate(environ))
+        role = fields.get("role", Role.WORKER)
+        if role is not Role.WORKER:
+            _log.warning(
+                "this process is to be a %s, but runs the script as a worker does: a %r store "
+                "needs no servers; use a dist store, or start the job without servers (-s 0)",
+                role,
+                kind,
+            )
+
     def serve(self, environ: Mapping[str, str]) -> None:
         """Return in a worker or without a launcher; else serve until the job ends, and leave.
 
