@@ -102,3 +102,16 @@ def test_splits_are_dealt_evenly_unless_given():
 def test_refuses_splits_that_do_not_fit(splits, words):
     with pytest.raises(ConfigError, match=words):
         checks.splits_of(torch.ones(7), splits, 2, "a")
+
+
+@pytest.mark.parametrize(
+    "tensor", [torch._neg_view(torch.ones(2)), torch.tensor([1j]).conj()], ids=["neg", "conj"]
+)
+def test_memory_that_does_not_hold_the_elements_is_refused(tensor):
+    with pytest.raises(ConfigError, match=r"a: .* negated or conjugated; call \.resolve_neg"):
+        checks.check_tensor(tensor, "a")
+
+
+def test_a_name_that_is_no_text_is_refused():
+    with pytest.raises(ConfigError, match="is not valid text"):
+        checks.check_names([torch.ones(1)], ["\ud800"])

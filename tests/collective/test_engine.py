@@ -404,7 +404,8 @@ def test_only_what_all_ranks_know_is_submitted_without_a_look_at_it():
             assert tensor.tolist() == [4.0] * 3
             (new,) = engine.allreduce_again(key, tensor, None, how).wait(LIMIT_S)
             assert (new.tolist(), tensor.tolist()) == ([8.0] * 3, [4.0] * 3)
-            for other in (torch.ones(2), torch.ones(3).double(), torch.ones(3, 2).T[0]):
+            negated = torch._neg_view(torch.ones(3))
+            for other in (torch.ones(2), torch.ones(3).double(), torch.ones(3, 2).T[0], negated):
                 assert engine.allreduce_again(key, other, other, how) is None
             for unlike in ((ReduceOp.MIN, (1.0, 1.0)), (SUM, (2.0, 1.0))):
                 assert engine.allreduce_again(key, tensor, tensor, unlike) is None
@@ -412,6 +413,26 @@ def test_only_what_all_ranks_know_is_submitted_without_a_look_at_it():
             engine.barrier().wait(LIMIT_S)
             engine.close()
             assert engine.allreduce_again(key, tensor, tensor, how) is None
+
+        on_ranks(2, act)
+
+
+@pytest.mark.parametrize("num_tensors", [1, 3])
+def test_autograd_hears_of_what_changes_in_place(num_tensors):
+    with started(2) as engines:
+
+        def act(rank):
+            engine, names = engines[rank], [f"{number}" for number in range(num_tensors)]
+            reduced = [torch.ones(3) for _ in names]
+            engine.allreduce(reduced, names=names, op=SUM, outs=reduced).wait(LIMIT_S)
+            assert [tensor._version for tensor in reduced] == [1] * num_tensors
+            sent = torch.ones(3)
+            engine.broadcast(sent, 0, name="from 0", out=sent).wait(LIMIT_S)
+            assert sent._version == (rank != 0)
+            with torch.inference_mode():
+                untracked = torch.ones(3)
+            engine.allreduce([untracked], names=["i"], op=SUM, outs=[untracked]).wait(LIMIT_S)
+            assert untracked.tolist() == [2.0] * 3
 
         on_ranks(2, act)
 

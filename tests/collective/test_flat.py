@@ -26,6 +26,14 @@ def test_others_are_copied_and_written_back():
         assert (tensor == 5).all()
 
 
+def test_an_expanded_tensor_is_written_back():
+    tensor = torch.zeros(2, 1).expand(3, 2, 4)
+    flat = Flat(tensor)
+    flat.tensor.copy_(torch.tensor([5.0, 6.0])[:, None].expand(3, 2, 4))
+    flat.write_back()
+    assert tensor[2, :, 3].tolist() == [5.0, 6.0]
+
+
 def test_a_parameter_may_be_written_back():
     parameter = torch.nn.Parameter(torch.zeros(3, 4).t())
     flat = Flat(parameter)

@@ -84,7 +84,7 @@ def test_what_is_pending_is_forgotten_at_the_end():
     session = Session(lambda: {})
     session.start()
     handle = session.engine.barrier()
-    number = session.number_of((handle, bool, torch.ones(1)))
+    number = session.number_of((0, "a"), (handle, bool, torch.ones(1)))
     assert session.pending[number][0] is handle
     session.stop()
     assert session.pending == {}
@@ -98,7 +98,7 @@ def test_each_submission_is_dated_by_the_clock_of_its_own_thread(monkeypatch):
     dates = []
 
     def submit():
-        session.number_of((handle, bool, None))
+        session.number_of((0, "a"), (handle, bool, None))
         dates.append((session._latest[2], time.thread_time()))
 
     submit()
@@ -182,3 +182,12 @@ def test_names_that_are_used_once_do_not_gather_without_end(knowing):
         knowing.remember((f"{number}", 0, ARGUMENTS), repeat)
     assert len(knowing._repeats) < 5000
     assert knowing.submit_again(("9999", 0, ARGUMENTS), torch.ones(2)) is not None
+
+
+def test_one_name_in_two_sets_is_two_operations(knowing):
+    knowing.remember(("w", 1, ARGUMENTS), Repeat((1, "allreduce.w"), HOW))
+    for process_set in (0, 1):
+        assert knowing.submit_again(("w", process_set, ARGUMENTS), torch.ones(2)) is not None
+    assert knowing.name_of("allreduce", "w", 0) == "allreduce.w"
+    with pytest.raises(ConfigError, match="under way already"):
+        knowing.name_of("allreduce", "w", 1)

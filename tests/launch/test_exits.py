@@ -53,6 +53,31 @@ def test_an_abort_that_is_the_process_s_own_fault(line, follows):
     assert names_an_abort(["Traceback", line], "W[0]") is follows
 
 
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        (
+            "bireme.horovod.common.exceptions.HorovodInternalError: rank 1 has shut down",
+            "rank 1 has shut down",
+        ),
+        (
+            "bireme.errors.RankLost: rank 1 is lost: the peer vanished",
+            "rank 1 is lost: the peer vanished",
+        ),
+        (
+            "[rank0]: RuntimeError: Got the following error when running the callback: RankLost: "
+            "all_reduce sum of 20 torch.float32: the process of rank 1 left the group",
+            "rank 1 left the group",
+        ),
+        ("HorovodInternalError: rank 0 is lost: the peer vanished", None),
+        ("HorovodInternalError: Mismatched shapes: rank 1 sent [2], rank 0 [3]", None),
+        ("rank 1 has shut down", None),
+    ],
+)
+def test_a_rank_that_went_away_is_the_cause_of_what_others_raise(line, cause):
+    assert abort_of(["Traceback", line], "W[0]") == cause
+
+
 def test_an_abort_is_told_in_its_own_words():
     line = "bireme.errors.JobAborted: S[0] on leda: silent for 5.2 s"
     assert abort_of(["Traceback", line], "S[1]") == "S[0] on leda: silent for 5.2 s"

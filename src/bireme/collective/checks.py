@@ -58,6 +58,21 @@ def check_tensor(tensor: object, name: str) -> None:
         raise ConfigError(f"{name}: Tensor type {tensor.dtype} is not supported.")
     if not tensor.is_contiguous():
         raise ConfigError(f"{name}: Tensor is required to be contiguous; call .contiguous()")
+    if not lies_plain(tensor):
+        raise ConfigError(
+            f"{name}: the tensor's memory holds its elements negated or conjugated; call "
+            ".resolve_neg() and .resolve_conj()"
+        )
+
+
+def lies_plain(tensor: Tensor) -> bool:
+    """Return whether a dense tensor's memory holds its very elements, in order.
+
+    Example:
+        >>> lies_plain(torch.ones(2)), lies_plain(torch.tensor([1j]).conj())
+        (True, False)
+    """
+    return tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj())
 
 
 def check_names(tensors: Sequence[Tensor] | Tensor, names: Sequence[str]) -> None:
@@ -77,6 +92,10 @@ def check_names(tensors: Sequence[Tensor] | Tensor, names: Sequence[str]) -> Non
     for name in names:
         if not isinstance(name, str) or not name:
             raise ConfigError(f"a name is a text that is not empty, got {name!r}")
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(f"the name {name!a} cannot be sent: it is not valid text") from None
 
 
 def check_reduction(dtype: torch.dtype, op: ReduceOp, scales: tuple[float, float]) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from bireme.collective.base import GLOBAL_SET, How
 from bireme.collective.board import Board
 from bireme.collective.channel import Channel
-from bireme.collective.checks import check_set_ranks
+from bireme.collective.checks import check_set_ranks, lies_plain
 from bireme.collective.drive import Drive
 from bireme.collective.front import Front, Operation
 from bireme.collective.handles import Handle
@@ -84,7 +84,7 @@ class Engine(Front):
         """See `Collectives.allreduce_again`."""
         if self._closed or self._runner.stop is not None or not self._lineage.is_here:
             return None
-        if type(tensor) not in _PLAIN or not tensor.is_contiguous():
+        if type(tensor) not in _PLAIN or not lies_plain(tensor):
             return None
         signature = (tensor.dtype, tensor.shape, tensor.device, tensor.layout, how, _NO_GROUP)
         lone = Lone(next(self._numbers), self._wait, key, tensor, out, how)
@@ -196,7 +196,7 @@ class Engine(Front):
         return (
             signature is not None
             and self._negotiation.member.signature_of(key) == signature
-            and tensor.is_contiguous()
+            and lies_plain(tensor)
         )
 
     def _begin(self, operation: Operation) -> Handle:

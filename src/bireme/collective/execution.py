@@ -115,6 +115,7 @@ class Execution:
             scale_(flat, before)
             self._reduce(flat, op, plane, bucket)
             scale_(flat, after)
+            increment_version(out)
             self._finish(piece, piece.out)
             return
         if plane.reduces_many and (places := _strewn(pieces, request.dtype, before, after)):
@@ -169,6 +170,8 @@ class Execution:
             out = _result(piece, copy=plane.rank == root)
             if out.numel():
                 self._timed(label, bucket, lambda: plane.broadcast(out.view(-1), root))
+                if plane.rank != root:
+                    increment_version(out)
             self._finish(piece, piece.out)
             return
         flat = self._buffer(bucket.request.dtype, bucket.num_elements, device)

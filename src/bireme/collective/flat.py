@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bireme.collective.checks import lies_plain
 from bireme.errors import ConfigError, UnsupportedError
 
 __all__ = ("Flat", "check_many", "check_root", "check_whole", "split_rows", "write_back")
@@ -32,7 +33,7 @@ class Flat:
             )
         if tensor.layout is not torch.strided:
             raise UnsupportedError(f"the backend bireme does not exchange {tensor.layout} tensors")
-        self.is_plain = tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg())
+        self.is_plain = lies_plain(tensor)
         if self.is_plain:
             self._original = None
             self.tensor = tensor.detach() if tensor.requires_grad else tensor
@@ -42,8 +43,14 @@ class Flat:
 
     def write_back(self) -> None:
         """Give the caller's tensor what the operation left."""
-        if self._original is not None:
-            self._original.detach().copy_(self.tensor)
+        if self._original is None:
+            return
+        target, source = self._original.detach(), self.tensor
+        for dim, (step, size) in enumerate(zip(target.stride(), target.shape, strict=True)):
+            if step == 0 and size > 1:
+                # An expanded tensor's elements share memory, and have become the same.
+                target, source = target.narrow(dim, 0, 1), source.narrow(dim, 0, 1)
+        target.copy_(source)
 
 
 def write_back(flat: Sequence[Flat]) -> None:

@@ -35,7 +35,7 @@ _TICK_S = 0.0001
 _MOST_REPEATS = 4096
 """More than a model has parameters; names that are used once do not gather without end."""
 
-_NOTHING = ("", -1, 0.0)
+_NOTHING = ((-1, ""), -1, 0.0)
 """What `Session` keeps of the latest submission, where there is none that counts."""
 
 Pending = tuple[Handle, Callable[[Any], Any], object]
@@ -148,15 +148,20 @@ class Session:
             engine.close()
         self._forget()
 
-    def number_of(self, pending: Pending) -> int:
-        """Return the number under which the user finds an operation again."""
+    def number_of(self, key: Key, pending: Pending) -> int:
+        """Return the number under which the user finds an operation again.
+
+        Args:
+            key: Its set, and its name there.
+            pending: The operation.
+        """
         number = next(self._numbers)
         now_s = perf_counter()
         if now_s > self._read_again_s or get_ident() != self._read_by:
             self._read_again_s, self._read_by = now_s + _TICK_S, get_ident()
             self._thread_s = time.thread_time()
         # In one piece: other threads submit too.
-        self._latest = (pending[0].name, number, self._thread_s)
+        self._latest = (key, number, self._thread_s)
         self.pending[number] = pending
         return number
 
@@ -181,10 +186,10 @@ class Session:
         if repeat is None or engine is None:
             return None
         key, how = repeat
-        if self._latest[0] == key[1]:
+        if self._latest[0] == key:
             return None
         handle = engine.allreduce_again(key, tensor, tensor, how)
-        return None if handle is None else self.number_of((handle, _first, tensor))
+        return None if handle is None else self.number_of(key, (handle, _first, tensor))
 
     def remember(self, call: Call, repeat: Repeat) -> None:
         """Know an all-reduce that has been submitted, for `submit_again`."""
@@ -210,7 +215,7 @@ class Session:
             return f"{kind}.noname.{next(self._unnamed[kind, process_set])}"
         whole = f"{kind}.{name}"
         latest = self._latest
-        if latest[0] == whole and self._is_new(*latest[1:]):
+        if latest[0] == (process_set, whole) and self._is_new(*latest[1:]):
             raise ConfigError(
                 f"{whole} is under way already: synchronize it first, or use another name"
             )

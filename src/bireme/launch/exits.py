@@ -13,6 +13,12 @@ _ABORTS = ("errors.JobAborted", "errors.NodeLost", "errors.PeerLost")
 _OWN = (": the scheduler refuses this ", ": {node} on ")
 """How an abort goes on that is the process's own fault."""
 
+_LOST_RANK = re.compile(
+    r"(?:Error|RankLost|EngineClosed)\b.*?"
+    r"\b(rank (\d+) (?:has shut down|is lost|left the group|ended)\b.*)"
+)
+"""How collectives end because of another rank; their other errors come to all ranks alike."""
+
 _SILENT = re.compile(r"(?:^|\s)([SW]\[\d+\]) on \S+ is dead: silent for ")
 
 
@@ -95,6 +101,9 @@ def abort_of(lines: Iterable[str], node: str = "") -> str | None:
     for line in lines:
         if any(word in line for word in _ABORTS) and not any(text in line for text in own):
             return line.partition(": ")[2]
+        lost = _LOST_RANK.search(line)
+        if lost is not None and f"W[{lost[2]}]" != node:
+            return lost[1]
     return None
 
 

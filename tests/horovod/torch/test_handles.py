@@ -37,7 +37,7 @@ def test_a_groups_handle_gives_a_tuple(hvd, kind):
 
 def test_poll_says_what_the_engine_says(hvd):
     handle = Handle(1, "slow")
-    number = CURRENT.number_of((handle, bool, None))
+    number = CURRENT.number_of((0, "a"), (handle, bool, None))
     assert not hvd.poll(number)
     handle.finish(True)
     assert hvd.poll(number)
@@ -53,7 +53,7 @@ def test_a_wait_that_is_interrupted_may_be_repeated(hvd):
             raise KeyboardInterrupt
         handle.finish("result")
 
-    number = CURRENT.number_of((Handle(1, "slow", drive), str.upper, None))
+    number = CURRENT.number_of((0, "a"), (Handle(1, "slow", drive), str.upper, None))
     with pytest.raises(KeyboardInterrupt):
         hvd.synchronize(number)
     assert not hvd.poll(number)
@@ -63,7 +63,7 @@ def test_a_wait_that_is_interrupted_may_be_repeated(hvd):
 
 def test_an_error_of_the_engine_becomes_horovods(hvd):
     handle = Handle(1, "lost")
-    number = CURRENT.number_of((handle, bool, None))
+    number = CURRENT.number_of((0, "a"), (handle, bool, None))
     handle.fail(EngineClosed("shut down elsewhere"))
     with pytest.raises(hvd.HorovodInternalError, match="shut down elsewhere"):
         hvd.synchronize(number)
@@ -131,7 +131,7 @@ def test_after_a_process_has_left_init_begins_a_new_job(hvd, kind):
 
     before = CURRENT.engine
     handle = Handle(1, "lost")
-    number = CURRENT.number_of((handle, bool, None))
+    number = CURRENT.number_of((0, "a"), (handle, bool, None))
     handle.fail(getattr(errors, kind)("rank 1"))
     with pytest.raises(hvd.HorovodInternalError):
         hvd.synchronize(number)

@@ -50,6 +50,13 @@ def sgd(model):
     return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
 
+def both_ways(x):
+    handle = hvd.allreduce_async_(x * 3, op=hvd.Sum, name="in place")
+    gathered = hvd.allgather_async(x, name="gathered")
+    assert hvd.synchronize(gathered).tolist() == [1.0] * 3 * hvd.size()
+    return hvd.synchronize(handle) + 1
+
+
 def main(backend, folder):
     torch.set_num_threads(1)
     hvd.init()
@@ -69,6 +76,10 @@ def main(backend, folder):
     # A function that reduces is left in pieces by the compiler, and works.
     reduce = torch.compile(lambda x: hvd.allreduce(x * 2, op=hvd.Sum, name="in a function") + 1)
     assert reduce(torch.ones(3)).tolist() == [2.0 * hvd.size() + 1] * 3
+    # Likewise one that submits, computes and waits, as often as it is called.
+    both = torch.compile(both_ways, backend=backend)
+    for _ in range(4):
+        assert both(torch.ones(3)).tolist() == [3.0 * hvd.size() + 1] * 3
     Path(folder, f"fine-{hvd.rank()}").touch()
     hvd.shutdown()
 

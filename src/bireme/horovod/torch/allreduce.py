@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.compiler import is_dynamo_compiling
 
 from bireme.errors import ConfigError
 from bireme.horovod.common.basics import HorovodBasics
@@ -111,7 +110,9 @@ def allreduce_async_(
 ) -> int:
     """Start to reduce a tensor over processes in place; arguments as `allreduce_async`."""
     # A backward pass has hundreds of these, so that the short way comes before everything else.
-    if type(tensor) is Tensor and not tensor.requires_grad and not is_dynamo_compiling():
+    # The compiler knows its own function by this full name only: an imported one it would call.
+    is_traced = torch.compiler.is_dynamo_compiling()
+    if type(tensor) is Tensor and not tensor.requires_grad and not is_traced:
         arguments = (average, op, prescale_factor, postscale_factor)
         number = CURRENT.submit_again((name, process_set.process_set_id, arguments), tensor)
         if number is not None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.compiler import is_dynamo_compiling
 
 from bireme.collective import Collectives, Handle, ReduceOp
+from bireme.collective.checks import lies_plain
 from bireme.errors import BiremeError, CollectiveError, ConfigError
 from bireme.horovod.common.basics import HorovodBasics
 from bireme.horovod.common.exceptions import HorovodInternalError, NotInitialized
@@ -74,7 +74,7 @@ def submit(
             raise
     except (NotInitialized, CollectiveError) as error:
         raise refusal(error) from error
-    return CURRENT.number_of((handle, finish, inputs))
+    return CURRENT.number_of((set_id, whole), (handle, finish, inputs))
 
 
 def refusal(error: BaseException) -> HorovodInternalError:
@@ -159,7 +159,7 @@ def synchronize(handle: int) -> Any:
         After Ctrl-C, or a signal handler that raises, it may be waited for again.
     """
     # As `untraced` would do it; a step has hundreds of these, and most are done already.
-    return _untraced_result(handle) if is_dynamo_compiling() else _result(handle)
+    return _untraced_result(handle) if torch.compiler.is_dynamo_compiling() else _result(handle)
 
 
 def _result(handle: int) -> Any:
@@ -211,12 +211,7 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
 
 def is_plain(tensor: Tensor) -> bool:
     """Return whether the engine may have the tensor as it is; cheaper than another one of it."""
-    return (
-        type(tensor) is Tensor
-        and not tensor.requires_grad
-        and tensor.is_contiguous()
-        and not (tensor.is_neg() or tensor.is_conj())
-    )
+    return type(tensor) is Tensor and not tensor.requires_grad and lies_plain(tensor)
 
 
 def _in_order(tensor: Tensor) -> Tensor:

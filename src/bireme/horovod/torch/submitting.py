@@ -82,7 +82,7 @@ def start_one(
             raise
     except (NotInitialized, CollectiveError) as error:
         raise refusal(error) from error
-    return CURRENT.number_of((handle, _first, sent))
+    return CURRENT.number_of((set_id, whole), (handle, _first, sent))
 
 
 def _first(results: list[Tensor]) -> Tensor:

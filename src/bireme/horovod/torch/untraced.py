@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
 
 import torch
-from torch.compiler import is_dynamo_compiling
 
 if TYPE_CHECKING:
     from types import FunctionType
@@ -36,7 +35,7 @@ def untraced(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        if not is_dynamo_compiling():
+        if not torch.compiler.is_dynamo_compiling():
             return function(*args, **kwargs)
         # Only a tracing compiler comes here; what it runs then is not traced.
         outside: Callable[P, R] = torch.compiler.disable(function)
