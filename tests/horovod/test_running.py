@@ -1,4 +1,5 @@
 import io
+import os
 import subprocess
 import sys
 import types
@@ -77,6 +78,28 @@ def test_a_process_that_dies_without_a_word(monkeypatch):
     monkeypatch.setattr(running, "_start", lambda *_: (9, "killed\n"))
     with pytest.raises(running.FunctionFailed, match=r"exit code 9 .* ranks \[0, 1\].*\nkilled"):
         running.run(print, num_proc=2)
+
+
+FOLLOWED = "HorovodInternalError: rank 1 has shut down"
+
+
+@pytest.mark.parametrize(
+    ("texts", "blamed"),
+    [
+        ({0: FOLLOWED, 1: "ValueError: no"}, "rank 1 raised ValueError: no"),
+        ({0: FOLLOWED}, r"exit code 3 and without results of ranks \[1\]"),
+        ({0: FOLLOWED, 1: "HorovodInternalError: rank 0 has shut down"}, "rank 0 raised Horovod"),
+        ({1: "ValueError: late", 0: "ValueError: early"}, "rank 1 raised ValueError: late"),
+    ],
+    ids=["raised", "exited", "both", "oldest"],
+)
+def test_who_only_followed_is_not_to_blame(tmp_path, texts, blamed):
+    for age, (rank, text) in enumerate(texts.items()):
+        path = tmp_path / f"failure.{rank}"
+        path.write_bytes(to_bytes(running.Failure(text, "", b"")))
+        os.utime(path, ns=(age, age))
+    with pytest.raises(running.FunctionFailed, match=blamed):
+        running._results(tmp_path, 2, 3, "")
 
 
 @pytest.mark.parametrize("num_proc", [0, -1, 1.5, True, None])

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -20,6 +20,7 @@ import cloudpickle
 from bireme.errors import ConfigError, JobError
 from bireme.horovod import alias, environment
 from bireme.horovod.objects import from_bytes, to_bytes
+from bireme.launch.exits import abort_of
 
 __all__ = ("Failure", "FunctionFailed", "Task", "run")
 
@@ -201,17 +202,34 @@ def _results(folder: Path, num_proc: int, status: int, said: str) -> list[Any]:
         for rank in range(num_proc)
         if (folder / f"failure.{rank}").exists()
     }
-    if failures:
-        # Whoever failed first took the others with it: its file is the oldest.
-        rank = min(failures, key=lambda each: (folder / f"failure.{each}").stat().st_mtime_ns)
-        raise _error_of(rank, failures[rank]) from _original(failures[rank])
     absent = [rank for rank in range(num_proc) if not (folder / f"result.{rank}").exists()]
+    first = _first_failure(folder, failures, silent={*absent} - {*failures})
+    if first is not None:
+        raise _error_of(first, failures[first]) from _original(failures[first])
+    absent = [rank for rank in absent if rank not in failures]
     if status or absent:
         raise FunctionFailed(
             f"the job ended with exit code {status} and without results of ranks {absent}; the "
             f"last that was said:\n{said}"
         )
     return [from_bytes((folder / f"result.{rank}").read_bytes()) for rank in range(num_proc)]
+
+
+def _first_failure(
+    folder: Path, failures: Mapping[int, Failure], silent: Collection[int]
+) -> int | None:
+    """Return which rank's exception the others ended by; None: a process that ended without one."""
+    own = [
+        rank
+        for rank, failure in failures.items()
+        if abort_of(failure.text.splitlines(), f"W[{rank}]") is None
+    ]
+    # Whoever failed first took the others with it: its file is the oldest.
+    return min(
+        own or ([] if silent else failures),
+        key=lambda each: (folder / f"failure.{each}").stat().st_mtime_ns,
+        default=None,
+    )
 
 
 def _error_of(rank: int, failure: Failure) -> FunctionFailed:
