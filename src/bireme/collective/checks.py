@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bireme.errors import ConfigError
 from bireme.types.topology import ReduceOp
+from bireme.update.layout import lies_plain
 
 __all__ = (
     "DTYPES",
@@ -63,16 +64,6 @@ def check_tensor(tensor: object, name: str) -> None:
             f"{name}: the tensor's memory holds its elements negated or conjugated; call "
             ".resolve_neg() and .resolve_conj()"
         )
-
-
-def lies_plain(tensor: Tensor) -> bool:
-    """Return whether a dense tensor's memory holds its very elements, in order.
-
-    Example:
-        >>> lies_plain(torch.ones(2)), lies_plain(torch.tensor([1j]).conj())
-        (True, False)
-    """
-    return tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj())
 
 
 def check_names(tensors: Sequence[Tensor] | Tensor, names: Sequence[str]) -> None:

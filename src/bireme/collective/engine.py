@@ -17,7 +17,7 @@ from torch import Tensor
 from bireme.collective.base import GLOBAL_SET, How
 from bireme.collective.board import Board
 from bireme.collective.channel import Channel
-from bireme.collective.checks import check_set_ranks, lies_plain
+from bireme.collective.checks import check_set_ranks
 from bireme.collective.drive import Drive
 from bireme.collective.front import Front, Operation
 from bireme.collective.handles import Handle
@@ -31,6 +31,7 @@ from bireme.core.negotiation.messages import Fault, Key, Kind, Request
 from bireme.errors import ConfigError, StateError
 from bireme.settings.collective import CollectiveSettings
 from bireme.types.topology import Topology
+from bireme.update.layout import lies_plain
 
 __all__ = ("Engine",)
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bireme.collective.checks import lies_plain
 from bireme.errors import ConfigError, UnsupportedError
+from bireme.update.layout import lies_plain
 
 __all__ = ("Flat", "check_many", "check_root", "check_whole", "split_rows", "write_back")
 

@@ -38,20 +38,17 @@ def is_row_sparse(tensor: torch.Tensor) -> bool:
 
 
 def lies_plain(tensor: torch.Tensor) -> bool:
-    """Return whether the host's memory at ``data_ptr()`` holds the elements as they are, in order.
+    """Return whether the memory of a dense tensor holds its elements as they are, in order.
 
-    A view with torch's negative bit does not: its memory holds the elements negated. ``conj()`` and
-    ``imag`` make such views, and autograd gives them as gradients.
-
-    Args:
-        tensor: Dense.
+    That of views with torch's negative or conjugate bit does not. ``conj()`` and ``imag`` make such
+    views, and autograd gives them as gradients.
 
     Example:
         >>> imaginary = torch.tensor([1 + 2j]).conj().imag
         >>> lies_plain(torch.ones(2, 2)), lies_plain(torch.ones(2, 2).t()), lies_plain(imaginary)
         (True, False, False)
     """
-    return tensor.is_cpu and tensor.is_contiguous() and not tensor.is_neg()
+    return tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj())
 
 
 @dataclass(frozen=True, slots=True)

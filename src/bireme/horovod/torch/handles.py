@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from bireme.collective import Collectives, Handle, ReduceOp
-from bireme.collective.checks import lies_plain
 from bireme.errors import BiremeError, CollectiveError, ConfigError
 from bireme.horovod.common.basics import HorovodBasics
 from bireme.horovod.common.exceptions import HorovodInternalError, NotInitialized
@@ -18,6 +17,7 @@ from bireme.horovod.common.process_sets import ProcessSet, global_process_set, i
 from bireme.horovod.common.util import get_average_backwards_compatibility_fun
 from bireme.horovod.session import CURRENT
 from bireme.horovod.torch.untraced import untraced
+from bireme.update.layout import lies_plain
 
 __all__ = (
     "as_op",

@@ -21,8 +21,8 @@ class Receipt:
 
     def __init__(self, entry: DistEntry, outs: Sequence[torch.Tensor]) -> None:
         outs = [out.detach() for out in outs]
-        self._direct = [out for out in outs if lies_plain(out)]
-        self._later = [out for out in outs if not lies_plain(out)]
+        self._direct = [out for out in outs if out.is_cpu and lies_plain(out)]
+        self._later = [out for out in outs if not (out.is_cpu and lies_plain(out))]
         self._entry = entry
         self._staged = entry.staging() if not self._direct else None
         self._flats = [out.view(-1) for out in self._direct]

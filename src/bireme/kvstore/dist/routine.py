@@ -85,6 +85,7 @@ class _Memory:
                 and tensor.dtype is dtype
                 and tensor.layout is _STRIDED
                 and tensor.shape == shape
+                and tensor.is_cpu
                 and lies_plain(tensor)
             ):
                 return False

@@ -104,7 +104,7 @@ class Sender:
 
 def _as_is(values: list[torch.Tensor]) -> torch.Tensor | None:
     value = values[0].detach()
-    return value.view(-1) if len(values) == 1 and lies_plain(value) else None
+    return value.view(-1) if len(values) == 1 and value.is_cpu and lies_plain(value) else None
 
 
 def _items(entry: DistEntry, held: list[Held], encoding: str) -> list[PushItem]:

@@ -86,12 +86,12 @@ class _Batch:
     def add(self, job: Sum) -> None:
         addresses = self.addresses
         for value in job.values:
-            if not lies_plain(value):
+            if not (value.is_cpu and lies_plain(value)):
                 value = _hosted(value, self.sources).resolve_neg().contiguous()
                 self.kept.append(value)
             addresses.append(value.data_ptr())
         for out in job.outs:
-            if not lies_plain(out):
+            if not (out.is_cpu and lies_plain(out)):
                 late = out
                 out = torch.empty(out.shape, dtype=out.dtype)
                 self.late.append((late, out))
