@@ -6,9 +6,7 @@ joined has no tensors and takes part with elements that change nothing.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import repeat
 from math import prod
-from operator import attrgetter, is_
 from typing import Any
 
 import torch
@@ -17,18 +15,23 @@ from torch.autograd.graph import increment_version
 
 from bireme.collective.adasum import adasum_
 from bireme.collective.arithmetic import factors, row_counts, scale_
+from bireme.collective.pieces import (
+    Pieces,
+    are_here,
+    blank,
+    pack,
+    result_of,
+    strewn,
+    tensor_of,
+)
 from bireme.collective.planes import Plane
 from bireme.collective.submissions import Part
 from bireme.collective.timeline import CollectiveTimeline
 from bireme.core.negotiation.fusion import Bucket
-from bireme.core.negotiation.messages import Kind, Request
+from bireme.core.negotiation.messages import Kind
 from bireme.types.topology import ReduceOp
 
 __all__ = ("Execution",)
-
-Pieces = Sequence[Part | None]
-
-_TENSOR_OF, _OUT_OF = attrgetter("tensor"), attrgetter("out")
 
 
 class Execution:
@@ -108,9 +111,9 @@ class Execution:
         if len(pieces) == 1:
             piece = pieces[0]
             if piece is None or piece.tensor is None:
-                self._reduce(_blank(request, bucket.num_elements, op, device), op, plane, bucket)
+                self._reduce(blank(request, bucket.num_elements, op, device), op, plane, bucket)
                 return
-            out = _result(piece)
+            out = result_of(piece)
             flat = out.view(-1)
             scale_(flat, before)
             self._reduce(flat, op, plane, bucket)
@@ -118,12 +121,14 @@ class Execution:
             increment_version(out)
             self._finish(piece, piece.out)
             return
-        if plane.reduces_many and (places := _strewn(pieces, request.dtype, before, after)):
-            self._reduce_many(*places, pieces, plane, bucket, (before, after))
-            return
+        if plane.reduces_many and are_here(pieces):
+            places = strewn(pieces, request.dtype, before, after)
+            if places is not None:
+                self._reduce_many(*places, pieces, plane, bucket, (before, after))
+                return
         flat = self._buffer(request.dtype, bucket.num_elements, device)
         views = self._views(bucket, flat)
-        self._timed("MEMCPY_IN_FUSION_BUFFER", bucket, lambda: _pack(views, pieces, op))
+        self._timed("MEMCPY_IN_FUSION_BUFFER", bucket, lambda: pack(views, pieces, op))
         scale_(flat, before)
         self._reduce(flat, op, plane, bucket)
         scale_(flat, after)
@@ -133,7 +138,7 @@ class Execution:
         self,
         sources: Sequence[Tensor],
         targets: Sequence[Tensor],
-        pieces: Pieces,
+        pieces: Sequence[Part],
         plane: Plane,
         bucket: Bucket,
         factors: tuple[float, float],
@@ -147,7 +152,7 @@ class Execution:
             lambda: plane.all_reduce_many(sources, targets, op, factors),
         )
         increment_version(targets)
-        self._finished += zip(pieces, targets, strict=True)  # type: ignore[arg-type]
+        self._finished += zip(pieces, targets, strict=True)
 
     def _reduce(self, flat: Tensor, op: ReduceOp, plane: Plane, bucket: Bucket) -> None:
         if op is ReduceOp.ADASUM:
@@ -167,7 +172,7 @@ class Execution:
         present = [piece for piece in pieces if piece is not None]
         if len(present) == 1:
             piece = present[0]
-            out = _result(piece, copy=plane.rank == root)
+            out = result_of(piece, copy=plane.rank == root)
             if out.numel():
                 self._timed(label, bucket, lambda: plane.broadcast(out.view(-1), root))
                 if plane.rank != root:
@@ -177,7 +182,7 @@ class Execution:
         flat = self._buffer(bucket.request.dtype, bucket.num_elements, device)
         views = self._views(bucket, flat)
         if plane.rank == root:
-            _pack(views, pieces, ReduceOp.SUM)
+            pack(views, pieces, ReduceOp.SUM)
         self._timed(label, bucket, lambda: plane.broadcast(flat, root))
         self._unpack(views, pieces)
 
@@ -185,7 +190,7 @@ class Execution:
         self, bucket: Bucket, pieces: Pieces, plane: Plane, device: torch.device
     ) -> None:
         for member, piece in zip(bucket.members, pieces, strict=True):
-            tensor = _tensor_of(piece)
+            tensor = tensor_of(piece)
             row = prod(tensor.shape[1:])
             whole = tensor.new_empty((sum(member.sizes), *tensor.shape[1:]))
             sizes = [rows * row for rows in member.sizes]
@@ -196,7 +201,7 @@ class Execution:
 
     def _alltoall(self, bucket: Bucket, pieces: Pieces, plane: Plane, device: torch.device) -> None:
         for member, piece in zip(bucket.members, pieces, strict=True):
-            tensor = _tensor_of(piece)
+            tensor = tensor_of(piece)
             size, rank = plane.size, plane.rank
             sent = member.sizes[rank * size : (rank + 1) * size]
             received = member.sizes[rank::size]
@@ -219,7 +224,7 @@ class Execution:
         self, bucket: Bucket, pieces: Pieces, plane: Plane, device: torch.device
     ) -> None:
         for member, piece in zip(bucket.members, pieces, strict=True):
-            tensor = _tensor_of(piece)
+            tensor = tensor_of(piece)
             request = member.request
             op = ReduceOp(request.op)
             before, after = factors(op, request.prescale, request.postscale, plane.size)
@@ -292,97 +297,12 @@ class Execution:
             timeline.end(name)
 
 
-_SCALED = frozenset({"float32", "float64"})
-_PLAIN = _SCALED | {"float16", "bfloat16", "int8", "int16", "int32", "int64", "uint8"}
-"""What `Plane.all_reduce_many` takes with factors, and without."""
-
 _BOOL_OPS = {
     ReduceOp.SUM: ReduceOp.MAX,
     ReduceOp.MAX: ReduceOp.MAX,
     ReduceOp.MIN: ReduceOp.MIN,
     ReduceOp.PRODUCT: ReduceOp.MIN,
 }
-
-
-def _tensor_of(piece: Part | None) -> Tensor:
-    # Only an allreduce goes without a tensor: the coordinator sees to it.
-    assert piece is not None
-    assert piece.tensor is not None
-    return piece.tensor.detach()
-
-
-def _result(piece: Part, *, copy: bool = True) -> Tensor:
-    """Return the tensor that becomes the result, with the operation's input in it if ``copy``."""
-    tensor, out = piece.tensor, piece.out
-    assert tensor is not None
-    if out is tensor:
-        return out.detach()
-    if out is None:
-        out = torch.empty_like(tensor)
-        piece.out = out
-    if copy:
-        out.copy_(tensor)
-    return out
-
-
-def _neutral(dtype: torch.dtype, op: ReduceOp) -> float | int | bool:
-    """Return what changes nothing in a reduction."""
-    if op is ReduceOp.PRODUCT:
-        return 1
-    if op not in (ReduceOp.MIN, ReduceOp.MAX):
-        return 0
-    if dtype is torch.bool:
-        return op is ReduceOp.MIN
-    if dtype.is_floating_point:
-        return float("inf") if op is ReduceOp.MIN else float("-inf")
-    limits = torch.iinfo(dtype)
-    return limits.max if op is ReduceOp.MIN else limits.min
-
-
-def _blank(request: Request, num_elements: int, op: ReduceOp, device: torch.device) -> Tensor:
-    dtype = getattr(torch, request.dtype)
-    return torch.full((num_elements,), _neutral(dtype, op), dtype=dtype, device=device)
-
-
-def _strewn(
-    pieces: Pieces, dtype: str, before: float, after: float
-) -> tuple[list[Tensor], list[Tensor]] | None:
-    """Return the pieces' tensors and where their results go, if a plane can take them so.
-
-    A step has hundreds of pieces, most often all reduced in place: the results are in the very
-    same list then, and no line here runs once for each.
-    """
-    if dtype not in (_SCALED if before != 1.0 or after != 1.0 else _PLAIN):
-        return None
-    if any(map(is_, pieces, repeat(None))):
-        return None
-    sources: list[Tensor] = list(map(_TENSOR_OF, pieces))
-    if any(map(is_, sources, repeat(None))) or any(map(Tensor.is_neg, sources)):
-        return None
-    outs: list[Tensor | None] = list(map(_OUT_OF, pieces))
-    if all(map(is_, outs, sources)):
-        return sources, sources
-    targets: list[Tensor] = []
-    for source, out in zip(sources, outs, strict=True):
-        if out is None:
-            targets.append(torch.empty_like(source))
-        elif out is source or (out.numel() == source.numel() and not out.is_neg()):
-            targets.append(out)
-        else:
-            return None
-    return sources, targets
-
-
-def _pack(views: list[Tensor], pieces: Pieces, op: ReduceOp) -> None:
-    tensors = [piece.tensor for piece in pieces if piece is not None and piece.tensor is not None]
-    if len(tensors) == len(views):
-        torch._foreach_copy_(views, tensors)
-        return
-    for view, piece in zip(views, pieces, strict=True):
-        if piece is None or piece.tensor is None:
-            view.fill_(_neutral(view.dtype, op))
-        else:
-            view.copy_(piece.tensor)
 
 
 def _dealt(num_rows: int, size: int) -> list[int]:
