@@ -6,7 +6,6 @@ orders that come of verdicts.
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from operator import itemgetter
 from typing import Generic, NamedTuple, TypeVar
 
@@ -199,11 +198,10 @@ class Member(Generic[Ticket]):
 
     def take_tickets(self, keys: Sequence[Key]) -> list[Ticket | None]:
         """Do as `take_ticket` for several operations."""
-        flying = list(map(self._flying.pop, keys, repeat(None)))
-        try:
-            return list(map(_TICKET_OF, flying))  # type: ignore[arg-type]
-        except TypeError:
-            return [None if each is None else each[1] for each in flying]
+        flying = self._flying
+        if all(map(flying.__contains__, keys)):
+            return list(map(_TICKET_OF, map(flying.pop, keys)))
+        return [self.take_ticket(key) for key in keys]
 
     def tickets(self) -> list[Ticket]:
         """Return the tickets of all operations under way, and forget them."""
