@@ -338,6 +338,7 @@ def test_one_given_up_on_a_host_that_does_not_answer_is_waited_for_no_longer():
     actions = run.handle(Tick(), 21.0)
     assert reports(actions) == [worker(1)]
     assert worker(1) not in run.alive
+    assert run.handle(Exited(worker(1), KILLED), 21.5) == []
     assert finish(end_all(run, 22.0)) == 0
 
 

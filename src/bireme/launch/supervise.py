@@ -200,6 +200,9 @@ class Supervisor:
         return self._phase is _Phase.RUNNING
 
     def _exited(self, event: Exited, now_s: float, actions: list[Action]) -> None:
+        if event.node not in self.alive:
+            # It was not heard of for so long that it counts as ended.
+            return
         self.alive.discard(event.node)
         given_up = self._silent.pop(event.node, None) is not None
         if self._is_running:
