@@ -68,8 +68,9 @@ class Launched:
 
     def tell_if_idle(self, kind: str, environ: Mapping[str, str]) -> None:
         """Warn in a server or scheduler of a store that needs none: the script goes on there."""
-        fields = read_fields(NodeSettings, translate(environ))
-        role = fields.get("role", Role.WORKER)
+        if not is_launched(environ):
+            return
+        role = _role(environ)
         if role is not Role.WORKER:
             _log.warning(
                 "this process is to be a %s, but runs the script as a worker does: a %r store "
@@ -88,7 +89,7 @@ class Launched:
             SystemExit: The job has ended.
         """
         # A worker of a job without servers is told of no scheduler, and has none to look for.
-        if read_fields(NodeSettings, translate(environ)).get("role", Role.WORKER) is Role.WORKER:
+        if _role(environ) is Role.WORKER:
             return
         node = NodeSettings.from_env(environ)
         _log.setLevel(node.log_level.upper())
@@ -103,6 +104,10 @@ class Launched:
             name = f"{JobAborted.__module__}.{JobAborted.__qualname__}"
             sys.stderr.write(f"{name}: {ended.text}\n")
         raise SystemExit(ended.exit_code)
+
+
+def _role(environ: Mapping[str, str]) -> object:
+    return read_fields(NodeSettings, translate(environ)).get("role", Role.WORKER)
 
 
 @contextlib.contextmanager
